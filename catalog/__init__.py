@@ -1,0 +1,1 @@
+"""The catalog: service of record for collections, releases, objects and their reviews."""

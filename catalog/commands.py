@@ -1,0 +1,5 @@
+"""The catalog's commands, named without importing them."""
+
+from openshelf.commands import Command
+
+COMMANDS = (Command("serve", "Run the catalog", "catalog.commands_serve:serve", "Operate"),)

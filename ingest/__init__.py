@@ -1,0 +1,1 @@
+"""Corpora in, shards out."""
