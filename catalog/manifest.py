@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,9 +202,7 @@ class Manifest:
     def __init__(self, batches: Sequence[pa.RecordBatch], digest: bytes) -> None:
         self.digest = digest
         self._batches = batches
-        self._starts = [0]
-        for batch in batches:
-            self._starts.append(self._starts[-1] + batch.num_rows)
+        self._length = sum(batch.num_rows for batch in batches)
 
     @classmethod
     def open(cls, path: Path, expected: bytes | None = None) -> Self:
@@ -234,7 +231,8 @@ class Manifest:
             raise ManifestError(
                 "manifest_unreadable", f"The manifest at {path} cannot be read: {error}", "Fetch it again."
             ) from error
-        if not schema.equals(SCHEMA, check_metadata=True):
+        full = all(batch.num_rows == BATCH_ROWS for batch in batches[:-1])
+        if not full or not schema.equals(SCHEMA, check_metadata=True):
             raise ManifestError(
                 "manifest_format",
                 f"The manifest at {path} is of another format",
@@ -243,17 +241,13 @@ class Manifest:
         return cls(batches, digest)
 
     def __len__(self) -> int:
-        return self._starts[-1]
+        return self._length
 
     def _at(self, row: int) -> tuple[pa.RecordBatch, int]:
-        if not 0 <= row < len(self):
+        if not 0 <= row < self._length:
             raise IndexError(row)
-        if len(self._batches) and (index := row // BATCH_ROWS) < len(self._batches):
-            start = self._starts[index]
-            if start <= row < self._starts[index + 1]:
-                return self._batches[index], row - start
-        index = bisect_left(self._starts, row + 1) - 1
-        return self._batches[index], row - self._starts[index]
+        batch, at = divmod(row, BATCH_ROWS)
+        return self._batches[batch], at
 
     def path(self, row: int) -> str:
         """The path of a row."""
@@ -268,15 +262,15 @@ class Manifest:
     def row(self, row: int) -> FileEntry:
         """One row as a :class:`FileEntry`."""
         batch, at = self._at(row)
-        values = [batch.column(index)[at].as_py() for index in range(8)]
-        return FileEntry(*values[:7], tuple(values[7]))
+        path, size, mode, mtime_ns, sha256, stored, offset, chunks = (column[at].as_py() for column in batch.columns)
+        return FileEntry(path, size, mode, mtime_ns, sha256, stored, offset, tuple(chunks))
 
     def rows(self) -> Iterator[FileEntry]:
         """Every row in path order, a batch at a time."""
         for batch in self._batches:
             columns = [column.to_pylist() for column in batch.columns]
-            for values in zip(*columns, strict=True):
-                yield FileEntry(*values[:7], tuple(values[7]))
+            for path, size, mode, mtime_ns, sha256, stored, offset, chunks in zip(*columns, strict=True):
+                yield FileEntry(path, size, mode, mtime_ns, sha256, stored, offset, tuple(chunks))
 
     def batches(self) -> Sequence[pa.RecordBatch]:
         """The mapped record batches, for column work."""
