@@ -202,7 +202,7 @@ class Manifest:
     def __init__(self, batches: Sequence[pa.RecordBatch], digest: bytes) -> None:
         self.digest = digest
         self._batches = batches
-        self._length = sum(batch.num_rows for batch in batches)
+        self._length: int = sum(batch.num_rows for batch in batches)
 
     @classmethod
     def open(cls, path: Path, expected: bytes | None = None) -> Self:

@@ -19,7 +19,8 @@ MAX_PATH_BYTES = 900
 RESERVED_PATHS = frozenset({"release.json", "release.json.sig"})
 """Files that mounts and ``pull`` add beside a release's own; no row may have these names."""
 
-_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Control characters (Cc), line and paragraph separators, and bidirectional controls."""
 
 
 class InvalidPath(OpenshelfError):
@@ -116,7 +117,7 @@ def check_path(path: str) -> None:
         raise InvalidPath(path, "is not in Unicode normal form NFC")
     if "\\" in path:
         raise InvalidPath(path, "holds a backslash")
-    if any(character in _BIDI or unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in path):
+    if _UNSHOWABLE.search(path):
         raise InvalidPath(path, "holds a control or bidirectional character")
     for part in path.split("/"):
         if part == "":

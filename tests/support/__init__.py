@@ -1,0 +1,1 @@
+"""Real components that tests start, and the public files that they read."""
