@@ -2,4 +2,4 @@
 
 from openshelf.commands import Command
 
-COMMANDS = (Command("serve", "Run the catalog", "catalog.commands_serve:serve", "Operate"),)
+COMMANDS = (Command("serve", "Run the catalog", "catalog.cli.serve:serve", "Operate"),)

@@ -1,0 +1,23 @@
+"""The object store: bytes named by their SHA-256, in a local folder or in S3."""
+
+from catalog.objects.store import (
+    DigestMismatch,
+    ObjectMissing,
+    ObjectStore,
+    ShortBody,
+    StoredObject,
+    StoreFull,
+    StoreUnavailable,
+    open_store,
+)
+
+__all__ = [
+    "DigestMismatch",
+    "ObjectMissing",
+    "ObjectStore",
+    "ShortBody",
+    "StoreFull",
+    "StoreUnavailable",
+    "StoredObject",
+    "open_store",
+]
