@@ -1,0 +1,185 @@
+"""The border between the two halves of the mount: names and bytes (data side), the kernel (transports).
+
+The data side implements :class:`Tree`, :class:`Reader`, :class:`Handle` and :class:`Node` users; the transports
+(kernel channel, libfuse) call nothing else. All methods may be called from many threads at once.
+
+Node ids. ``Node.nodeid`` is permanent: the same file or directory has the same id for the life of the *mount*,
+across worker restarts too (derive it, or persist it in the cache folder; never count it up in memory). It is below
+``MAX_NODEID``; ids are never given to another file. The data side does not change an id when a file becomes sealed:
+the kernel channel adds a generation in the bits above by itself, only where handles of the old kind are still open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from catalog.manifest import FileEntry
+    from catalog.names import ReleaseRef
+
+ROOT_ID = 1
+"""Node id of the mount's root directory (``FUSE_ROOT_ID``)."""
+
+MAX_NODEID = 1 << 60
+"""Node ids of the data side are below this."""
+
+Kind = Literal["dir", "file", "link"]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One file, directory or symbolic link as the kernel sees it. Nothing in it ever changes for a given nodeid.
+
+    ``mode`` holds permission bits only (0o555, 0o444, …); ``size`` is always the true size in bytes (for a link the
+    length of its target, for a directory 0); ``ttl_s`` is how long the kernel may keep this entry and its attributes:
+    hours for what is inside a release, about a second for tags and the folders above releases.
+    A file has either ``entry`` (a manifest row, its bytes come from the cache) or ``content`` (bytes made by the
+    mount itself: ``release.json``).
+    """
+
+    nodeid: int
+    ino: int
+    kind: Kind
+    mode: int
+    size: int
+    mtime_ns: int
+    ttl_s: float
+    nlink: int = 1
+    gid: int = 0
+    entry: FileEntry | None = None
+    content: bytes | None = None
+    release: ReleaseRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What ``df`` shows: files and bytes of all releases that this mount lists."""
+
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Invalidation:
+    """The name ``name`` in the directory ``parent_id`` appeared, went away or points elsewhere."""
+
+    parent_id: int
+    name: bytes
+
+
+class Tree(Protocol):
+    """Names. Raises nothing for unknown ids: it answers None or an empty sequence."""
+
+    def node(self, nodeid: int) -> Node | None:
+        """The node with this id, also when no name was looked up before (a new worker has seen no LOOKUP)."""
+
+    def lookup(self, parent_id: int, name: bytes) -> Node | None:
+        """The child ``name`` of a directory (never ``.`` or ``..``)."""
+
+    def children(self, nodeid: int) -> Sequence[tuple[bytes, Node]]:
+        """All entries of a directory sorted by name bytes, without ``.`` and ``..``; fast for 100,000 names."""
+
+    def place(self, nodeid: int) -> tuple[int, bytes] | None:
+        """The parent's id and the name of a node; None for the root and for unknown ids."""
+
+    def readlink(self, nodeid: int) -> bytes | None:
+        """The target of a symbolic link, or None when it is none."""
+
+    def licence(self, release: ReleaseRef) -> str | None:
+        """The SPDX expression of a listed release."""
+
+    def totals(self) -> Totals:
+        """Files and bytes of everything listed (kept, not counted at each call)."""
+
+    def subscribe(self, callback: Callable[[Invalidation], None]) -> None:
+        """Call ``callback`` after every change of a name (publish, withdraw, tag, untag), from the changing thread.
+
+        The new state must already be visible through the tree. The callback only queues; it never blocks.
+        """
+
+
+class Handle(Protocol):
+    """One open file. It keeps its object from eviction until :meth:`close`."""
+
+    def sealed_fd(self) -> int | None:
+        """A descriptor of the complete, verified cache file whose size equals ``node.size``, else None.
+
+        It belongs to the handle and is closed with it. Never given for a partial file, nor for part of a pack.
+        Asked again later it may have become available.
+        """
+
+    def locate(self, offset: int, length: int) -> tuple[int, int] | None:
+        """Bring the range to the cache and say where it is: (descriptor, offset in that file).
+
+        Waits for fetching and verifying what is missing. ``offset + length`` is never beyond the file's size. None when
+        the bytes exist only in memory (content made by the mount, cache disk full): then :meth:`read` has them.
+        Raises OSError (EIO) when the bytes cannot be had within the deadline.
+        """
+
+    def read(self, offset: int, length: int) -> bytes | memoryview:
+        """The bytes of the range (shorter only at the end of the file); raises like :meth:`locate`."""
+
+    def close(self) -> None:
+        """Give back what the handle holds; called exactly once."""
+
+
+class Reader(Protocol):
+    """Bytes."""
+
+    def open(self, node: Node) -> Handle:
+        """A handle for a file node; quick: it fetches nothing. Raises OSError."""
+
+    def cached_bytes(self, node: Node) -> int:
+        """How many bytes of the file are in the cache, verified (``node.size`` when it is sealed)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MountConfig:
+    """What a mount is started with. ``token`` is never logged, never in an argument list or an environment."""
+
+    mountpoint: Path
+    cache: Path
+    cache_size_bytes: int
+    catalog: str
+    catalog_key: str | None
+    token: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the data side reports for ``openshelf status``; all plain values."""
+
+    cache_bytes: int
+    cache_limit_bytes: int
+    feed_epoch: int
+    feed_serial: int
+    stale: bool
+    online: bool
+    releases: int
+    reason: str = ""
+    """Why it is offline or stale, one line for people; empty when all is well."""
+    more: tuple[tuple[str, int], ...] = ()
+    """Further counters by name (bytes_fetched, chunks_corrupt, evictions, …)."""
+
+
+class Stack(Protocol):
+    """The data side of one mount, put together (``mountd.node.build``)."""
+
+    tree: Tree
+    reader: Reader
+
+    def start(self) -> None:
+        """Take the first feed position (or go offline with the last good state) and begin to follow the feed.
+
+        Returns when names can be served. Raises OpenshelfError when there is nothing to serve: no state on disk and
+        the catalog cannot be reached, the token is refused, the cache is locked or of a newer format.
+        """
+
+    def facts(self) -> Facts:
+        """The present state; cheap, called about once a second."""
+
+    def close(self) -> None:
+        """Stop following and give the cache's lock back."""
