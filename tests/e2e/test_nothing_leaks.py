@@ -65,8 +65,8 @@ def test_a_planted_value_is_nowhere_but_in_the_source(tmp_path: Path) -> None:
 
     with running_shelf(tmp_path / "home") as shelf:
         release = "datasets/leak/one@1.0"
-        done = shelf.ok("curator", "ingest", source, "--to", "datasets/leak/one", "--version", "1.0", "--licence", "MIT",
-                        "--json")  # fmt: skip
+        arguments = ["--to", "datasets/leak/one", "--version", "1.0", "--licence", "MIT", "--json"]
+        done = shelf.ok("curator", "ingest", source, *arguments)
         figures = done.json
         assert (figures["rows_in"], figures["rows_out"], figures["rejected"]) == (8, 3, 5)
         scanned = shelf.ok(None, "scan", source, "--findings", tmp_path / "findings.parquet", "--json")
@@ -83,12 +83,9 @@ def test_a_planted_value_is_nowhere_but_in_the_source(tmp_path: Path) -> None:
         )
         for value in [*values, "１３９００００１２３４"]:
             assert value.encode() not in everything, f"{value[:3]}… leaked"
-        assert (
-            b"<\xe6\x89\x8b\xe6\x9c\xba\xe5\x8f\xb7_1>" in mounted.replace(b"\\u003c", b"<")
-            or "手机号_1".encode() in everything
-        )
+        assert "<手机号_1>".encode() in everything
         for role, token in shelf.tokens.items():
-            secret = token.rsplit("_", 1)[1].encode()
+            secret = token[-43:].encode()
             where = every_byte(shelf.home)
             if role == "administrator":
                 where = where.replace((shelf.data / "admin.token").read_bytes(), b"")
