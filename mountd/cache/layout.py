@@ -1,0 +1,153 @@
+"""Where things lie in the cache folder, who may use it, and what it lies on.
+
+<cache>/                       0700, of the daemon's user; `lock`: one daemon per cache; `format`: version
+<cache>/objects/ab/<sha256>    sealed files: complete, verified, fsynced, renamed, 0444
+<cache>/partial/<sha256>       sparse, with <sha256>.chunks: one byte per chunk
+<cache>/manifests/<sha256>.arrow, <cache>/records/…   verified manifests and signed release records
+<cache>/index.sqlite           sizes and last use of objects; <cache>/names.sqlite: the last good feed state
+<cache>/inodes                 which folder has which node id
+<cache>/trust.json             the catalog's key and the feed position last seen
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from pathlib import Path
+
+from openshelf.errors import OpenshelfError
+
+FORMAT = "1"
+SEALED_MODE = 0o444
+OVERLAYFS_TYPES = frozenset({"overlay", "overlayfs", "fuse.fuse-overlayfs"})
+
+
+class CacheError(OpenshelfError):
+    """The cache folder cannot be used as it is."""
+
+
+class CacheLock:
+    """Exclusive use of a cache folder, held until :meth:`release` or the end of the process (flock on `lock`)."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    def take(cls, path: Path, cache: Path) -> CacheLock:
+        """Lock ``path`` or raise :class:`CacheError` naming the process that holds it."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            named = f" (process {holder})" if holder.isdigit() else ""
+            raise CacheError(
+                "cache_in_use",
+                f"The cache {cache} is in use by another mount{named}",
+                "Give each mount its own --cache, or unmount the other one.",
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        return cls(descriptor)
+
+    def release(self) -> None:
+        """Give the lock back."""
+        os.close(self._descriptor)
+
+
+class Layout:
+    """The paths of a cache folder that exists, is private and has a format this version knows."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.lock = root / "lock"
+        self.objects = root / "objects"
+        self.partial = root / "partial"
+        self.manifests = root / "manifests"
+        self.records = root / "records"
+        self.index = root / "index.sqlite"
+        self.names = root / "names.sqlite"
+        self.inodes = root / "inodes"
+        self.trust = root / "trust.json"
+
+    @classmethod
+    def prepare(cls, root: Path) -> Layout:
+        """Make or check the folder: owner, mode 0700, format version. :class:`CacheError` says what is wrong."""
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            state = root.stat()
+        except OSError as error:
+            raise CacheError(
+                "cache_unusable",
+                f"The cache {root} cannot be made: {error.strerror}",
+                "Choose a folder on a local disk with --cache.",
+            ) from error
+        if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.geteuid() or state.st_mode & 0o077:
+            raise CacheError(
+                "cache_not_private",
+                f"The cache {root} is open to others (mode {stat.S_IMODE(state.st_mode):04o}, owner {state.st_uid})",
+                f"Make it your own: chown {os.geteuid()} {root} && chmod 700 {root}.",
+            )
+        layout = cls(root)
+        layout._check_format()
+        for folder in (layout.objects, layout.partial, layout.manifests, layout.records):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        return layout
+
+    def _check_format(self) -> None:
+        marker = self.root / "format"
+        if marker.exists():
+            found = marker.read_text("ascii", "replace").strip()
+            if found != FORMAT:
+                raise CacheError(
+                    "cache_format",
+                    f"The cache {self.root} has format {found[:20]!r}; this version writes format {FORMAT!r}",
+                    "Use another --cache folder, or remove this one: everything in it can be fetched again.",
+                )
+            return
+        if self.objects.exists():
+            raise CacheError(
+                "cache_format",
+                f"The cache {self.root} has no format file",
+                "Use another --cache folder, or remove this one: everything in it can be fetched again.",
+            )
+        fresh = self.root / "format.new"
+        fresh.write_text(FORMAT + "\n", "ascii")
+        fresh.rename(marker)
+
+    def object_path(self, sha256: bytes) -> Path:
+        """Where the sealed file with this digest lies."""
+        name = sha256.hex()
+        return self.objects / name[:2] / name
+
+    def partial_path(self, sha256: bytes) -> Path:
+        """Where the partial file with this digest lies."""
+        return self.partial / sha256.hex()
+
+    def manifest_path(self, digest_hex: str) -> Path:
+        """Where the verified manifest with this digest lies."""
+        return self.manifests / f"{digest_hex}.arrow"
+
+
+def filesystem_type(path: Path, mountinfo: str | None = None) -> str:
+    """The type of the file system that ``path`` lies on, as in proc(5) mountinfo (e.g. ``ext4``, ``overlay``)."""
+    text = Path("/proc/self/mountinfo").read_text() if mountinfo is None else mountinfo
+    target = os.path.realpath(path)
+    best, kind = "", ""
+    for line in text.splitlines():
+        left, _, right = line.partition(" - ")
+        point = left.split()[4].encode().decode("unicode_escape")
+        inside = target == point or target.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, right.split()[0]
+    return kind
+
+
+def is_overlay(path: Path) -> bool:
+    """Whether ``path`` lies on overlayfs, which the kernel refuses as a passthrough backing (ELOOP)."""
+    return filesystem_type(path) in OVERLAYFS_TYPES

@@ -1,0 +1,125 @@
+"""A file of which only some chunks are in the cache: sparse, every chunk checked before it is written."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from blake3 import blake3
+
+from catalog.manifest import CHUNK_BYTES
+from mountd.cache.chunks import ChunkMap, ChunkState
+from mountd.cache.layout import SEALED_MODE
+
+BLOCK_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class FileSpec:
+    """What the manifest promises of a file: its digests are 32 raw bytes, ``chunks`` BLAKE3 of each 4 MiB chunk."""
+
+    sha256: bytes
+    size: int
+    mtime_ns: int
+    chunks: tuple[bytes, ...]
+
+    def chunk_range(self, index: int) -> tuple[int, int]:
+        """Start and end in the file, in bytes, of chunk ``index``."""
+        return index * CHUNK_BYTES, min((index + 1) * CHUNK_BYTES, self.size)
+
+    def is_chunk(self, index: int, data: bytes | bytearray | memoryview) -> bool:
+        """Whether ``data`` is chunk ``index``."""
+        start, stop = self.chunk_range(index)
+        return len(data) == stop - start and blake3(data).digest() == self.chunks[index]
+
+
+def disk_bytes(size: int) -> int:
+    """What a file of ``size`` bytes takes on disk: whole blocks."""
+    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
+
+
+class PartialFile:
+    """An open partial file. Chunks may be written by several threads at once, each by one; confirming is the owner's
+    to serialise.
+
+    After :meth:`rename` the descriptor goes on reading the same bytes, now under the sealed name.
+    """
+
+    def __init__(self, spec: FileSpec, path: Path, descriptor: int, chunks: ChunkMap) -> None:
+        self.spec = spec
+        self.descriptor = descriptor
+        self.chunks = chunks
+        self._path = path
+
+    @classmethod
+    def open(cls, spec: FileSpec, path: Path) -> PartialFile:
+        """Open or make the partial file at ``path``; OSError when the disk refuses."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if os.fstat(descriptor).st_size != spec.size:
+                os.ftruncate(descriptor, spec.size)
+            chunks = ChunkMap.open(chunks_path(path), len(spec.chunks))
+        except OSError:
+            os.close(descriptor)
+            raise
+        return cls(spec, path, descriptor, chunks)
+
+    def write(self, index: int, data: bytes | bytearray | memoryview) -> None:
+        """Store chunk ``index``, whose bytes the caller has checked, and mark it. OSError when the disk refuses."""
+        position, _ = self.spec.chunk_range(index)
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self.descriptor, view, position)
+            position += written
+            view = view[written:]
+        self.chunks.written(index)
+
+    def confirm(self, index: int) -> bool:
+        """Hash a PRESENT chunk again: VERIFIED when it is right, ABSENT when it is wrong or unreadable."""
+        start, stop = self.spec.chunk_range(index)
+        try:
+            right = self.spec.is_chunk(index, os.pread(self.descriptor, stop - start, start))
+        except OSError:
+            right = False
+        if right:
+            self.chunks.confirmed(index)
+        else:
+            self.chunks.dropped(index)
+        return right
+
+    def state(self, index: int) -> ChunkState:
+        """The state of chunk ``index``; a PRESENT one is confirmed first, so the answer is never PRESENT."""
+        if self.chunks[index] is ChunkState.PRESENT:
+            self.confirm(index)
+        return self.chunks[index]
+
+    def make_durable(self) -> None:
+        """Give the complete file its final mode and date, and force it to the disk. OSError when that refuses."""
+        if not self.chunks.complete:
+            raise AssertionError(f"{self._path.name} is sealed before it is complete")
+        os.fchmod(self.descriptor, SEALED_MODE)
+        os.utime(self.descriptor, ns=(self.spec.mtime_ns, self.spec.mtime_ns))
+        os.fsync(self.descriptor)
+
+    def rename(self, destination: Path) -> None:
+        """Give the durable file its sealed name; the descriptor goes on reading it."""
+        destination.parent.mkdir(mode=0o700, exist_ok=True)
+        self._path.rename(destination)
+        chunks_path(self._path).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the descriptors; the file stays."""
+        self.chunks.close()
+        os.close(self.descriptor)
+
+
+def chunks_path(path: Path) -> Path:
+    """The chunk map of the partial file at ``path``."""
+    return path.with_name(path.name + ".chunks")
+
+
+def remove_partial(path: Path) -> None:
+    """Remove a partial file and its map, if they exist."""
+    path.unlink(missing_ok=True)
+    chunks_path(path).unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Bringing chunks from the store into the cache: single flight, retries, prefetch, verification."""

@@ -1,0 +1,99 @@
+"""One range of one object from the store, with retries up to a deadline; and what was counted on the way."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import Counter
+from typing import Protocol
+
+from catalog.client.errors import Forbidden, InvalidRequest, NotFound, RedirectRefused, Unauthorised
+from openshelf.errors import OpenshelfError
+
+log = logging.getLogger("openshelf.mount.fetch")
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+_FINAL = (Unauthorised, Forbidden, NotFound, InvalidRequest, RedirectRefused)
+"""Answers that another attempt will not change."""
+
+
+class ObjectSource(Protocol):
+    """Where objects are read: :class:`catalog.client.Client`."""
+
+    def read_object_into(self, sha256: str, start: int, buffer: memoryview) -> int:
+        """Fill ``buffer`` from byte ``start`` of the object; the number of bytes written. OpenshelfError if not."""
+
+
+class FetchFailed(OpenshelfError):
+    """Bytes could not be had in time, or not unchanged."""
+
+
+class Counters:
+    """Named running totals. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: Counter[str] = Counter()
+
+    def add(self, name: str, amount: int = 1) -> None:
+        """Add to one total."""
+        with self._lock:
+            self._values[name] += amount
+
+    def __getitem__(self, name: str) -> int:
+        with self._lock:
+            return self._values[name]
+
+    def items(self) -> tuple[tuple[str, int], ...]:
+        """All totals by name, sorted."""
+        with self._lock:
+            return tuple(sorted(self._values.items()))
+
+
+class Fetcher:
+    """Reads ranges of objects, again and again until ``deadline_s`` after the first attempt."""
+
+    def __init__(self, source: ObjectSource, counters: Counters, deadline_s: float = 60.0) -> None:
+        self.counters = counters
+        self.deadline_s = deadline_s
+        self._source = source
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Begin no further attempt."""
+        self._stopped.set()
+
+    def read(self, stored: bytes, start: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` from byte ``start`` of the object with digest ``stored``; :class:`FetchFailed` if not."""
+        end = time.monotonic() + self.deadline_s
+        attempt = 0
+        while True:
+            reason = self._attempt(stored, start, buffer)
+            if reason is None:
+                return
+            error, final = reason
+            pause = random.uniform(0.5, 1.0) * min(FIRST_PAUSE_S * 2**attempt, LONGEST_PAUSE_S)  # noqa: S311
+            if final or time.monotonic() + pause > end or self._stopped.wait(pause):
+                raise FetchFailed(
+                    "fetch_failed",
+                    f"Object {stored.hex()} could not be read from byte {start} on ({len(buffer)} bytes): {error}",
+                )
+            attempt += 1
+            self.counters.add("retries")
+
+    def _attempt(self, stored: bytes, start: int, buffer: memoryview) -> tuple[str, bool] | None:
+        """None when the buffer was filled, else the reason and whether it is final."""
+        self.counters.add("requests")
+        try:
+            read = self._source.read_object_into(stored.hex(), start, buffer)
+        except _FINAL as error:
+            return error.message, True
+        except OpenshelfError as error:
+            return error.message, False
+        if read != len(buffer):
+            return f"{read} bytes came instead of {len(buffer)}", False
+        self.counters.add("bytes_fetched", read)
+        return None

@@ -1,0 +1,328 @@
+"""Filling one file: which chunks are on their way, who waits for them, and what is fetched ahead.
+
+Each missing chunk is fetched once however many readers wait for it (*single flight*), checked against the manifest,
+written to the partial file and only then shown to anybody. When the last chunk is there the file is sealed. A chunk
+that the cache cannot take is handed to its readers from memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from catalog.manifest import CHUNK_BYTES
+from mountd.cache.chunks import ChunkState
+from mountd.cache.partial import FileSpec, PartialFile
+from mountd.cache.store import Cache
+from mountd.fetch.fetcher import Fetcher, FetchFailed
+from mountd.fetch.memory import ChunkMemory
+from mountd.fetch.pool import Pool, Priority
+from openshelf.errors import OpenshelfError
+
+log = logging.getLogger("openshelf.mount.fetch")
+
+RUN_CHUNKS = 4
+"""Neighbouring chunks are asked for together up to 16 MiB."""
+_buffers = threading.local()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a file's bytes are in the store: from byte ``offset`` of the object with digest ``stored``."""
+
+    stored: bytes
+    offset: int
+
+
+@dataclass(slots=True)
+class Flight:
+    """One chunk on its way. ``data`` is set when the chunk is not in the partial file, ``error`` when it never came."""
+
+    done: bool = False
+    data: bytes | None = None
+    error: OpenshelfError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """What all fills share."""
+
+    cache: Cache
+    fetcher: Fetcher
+    pool: Pool
+    memory: ChunkMemory = field(default_factory=ChunkMemory)
+
+
+class Fill:
+    """The filling of one file, shared by all its handles. Made and closed by :class:`mountd.fetch.fills.Fills`."""
+
+    def __init__(self, spec: FileSpec, place: Place, supply: Supply, finished: Callable[[Fill], None]) -> None:
+        self.spec = spec
+        self._place = place
+        self._supply = supply
+        self._finished = finished
+        self._changed = threading.Condition()
+        self._flights: dict[int, Flight] = {}
+        self._partial: PartialFile | None = None
+        self._completing = False
+        self._sealing = False
+        self._disk_failed = False
+        self.sealed = False
+
+    # -- what readers call
+
+    def locate(self, offset: int, length: int) -> int | None:
+        """Bring a range to the partial file: its descriptor, or None when part of it is only in memory.
+
+        OSError (EIO) when the bytes do not come within the fetcher's deadline.
+        """
+        inside = True
+        for index in range(offset // CHUNK_BYTES, -(-(offset + length) // CHUNK_BYTES)):
+            inside = self._require(index) is None and inside
+        partial = self._partial
+        return partial.descriptor if inside and partial is not None else None
+
+    def read(self, offset: int, length: int) -> bytes:
+        """The bytes of a range; OSError (EIO) when they do not come within the fetcher's deadline."""
+        parts = []
+        end = offset + length
+        while offset < end:
+            index, start = divmod(offset, CHUNK_BYTES)
+            stop = min(CHUNK_BYTES, start + end - offset)
+            data = self._require(index)
+            if data is not None:
+                part = data[start:stop]
+            else:
+                assert self._partial is not None
+                part = self._read_partial(self._partial, index, start, stop)
+            parts.append(part)
+            offset += stop - start
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _read_partial(self, partial: PartialFile, index: int, start: int, stop: int) -> bytes:
+        """Bytes ``start`` to ``stop`` of a chunk in the partial file, or from the store when the disk fails."""
+        try:
+            part = os.pread(partial.descriptor, stop - start, index * CHUNK_BYTES + start)
+            if len(part) == stop - start:
+                return part
+            reason = OSError(errno.EIO, "a cached file is shorter than it was")
+        except OSError as error:
+            reason = error
+        self._supply.cache.note_failure(reason)
+        self._disk_failed = True
+        data = self._require(index)
+        assert data is not None
+        return data[start:stop]
+
+    def prefetch(self, start: int, stop: int) -> None:
+        """Fetch the missing ones of chunks ``start`` up to ``stop`` soon, in runs of neighbours."""
+        stop = min(stop, len(self.spec.chunks))
+        while start < stop:
+            claimed = self._claim(start, stop)
+            if claimed is None:
+                return
+            first, last = claimed
+            self._submit(Priority.PREFETCH, first, last)
+            start = last
+
+    def complete(self, start: int = 0) -> None:
+        """Fetch all that is missing in the background, from chunk ``start`` on and then from the beginning."""
+        with self._changed:
+            if self._completing or self.sealed:
+                return
+            self._completing = True
+        self._supply.pool.submit(Priority.BACKGROUND, lambda: self._complete_from(start))
+
+    def verified_bytes(self) -> int:
+        """How many bytes of the file are in the cache, checked."""
+        partial = self._partial
+        if self.sealed:
+            return self.spec.size
+        return 0 if partial is None else min(partial.chunks.verified * CHUNK_BYTES, self.spec.size)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is being fetched or sealed."""
+        return bool(self._flights) or self._completing or self._sealing
+
+    def close(self) -> None:
+        """Close the partial file; called when no handle and no task is left."""
+        if self._partial is not None:
+            self._partial.close()
+            self._partial = None
+
+    # -- chunks
+
+    def _require(self, index: int) -> bytes | None:
+        """Wait for a chunk: its bytes when it is only in memory, None when it is in the partial file."""
+        with self._changed:
+            if self._stored(index):
+                return None
+            kept = self._supply.memory.get((self.spec.sha256, index))
+            if kept is not None:
+                return kept
+            flight = self._flights.get(index)
+            if flight is None:
+                flight = self._flights[index] = Flight()
+                claimed = True
+            else:
+                claimed = False
+        if claimed:
+            self._submit(Priority.DEMAND, index, index + 1)
+        self._wait(index, flight)
+        if flight.error is not None:
+            raise OSError(errno.EIO, flight.error.message)
+        return flight.data
+
+    def _wait(self, index: int, flight: Flight) -> None:
+        limit_s = self._supply.fetcher.deadline_s
+        with self._changed:
+            if not self._changed.wait_for(lambda: flight.done, limit_s):
+                self._supply.fetcher.counters.add("reads_timed_out")
+                log.error("Chunk %d of file %s did not come within %g s.", index, self.spec.sha256.hex(), limit_s)
+                raise OSError(errno.EIO, f"chunk {index} did not come within {limit_s:g} s")
+
+    def _stored(self, index: int) -> bool:
+        """Whether the chunk is in the partial file, opening that when it is not open yet."""
+        if self._disk_failed:
+            return False
+        if self._partial is None:
+            self._partial = self._supply.cache.open_partial(self.spec)
+            if self._partial is None:
+                return False
+        if index in self._flights:
+            return False
+        state = self._partial.state(index)
+        if state is ChunkState.VERIFIED and self._partial.chunks.complete:
+            self._seal_soon()
+        return state is ChunkState.VERIFIED
+
+    def _claim(self, start: int, stop: int) -> tuple[int, int] | None:
+        """Put the first run of missing chunks in [start, stop) in flight: its bounds, or None when none is missing."""
+        while start < stop:
+            # The lock is given back between chunks: after a crash each may have to be hashed again.
+            with self._changed:
+                end = start
+                while end < min(stop, start + RUN_CHUNKS) and self._missing(end):
+                    self._flights[end] = Flight()
+                    end += 1
+            if end > start:
+                return start, end
+            start += 1
+        return None
+
+    def _missing(self, index: int) -> bool:
+        kept = index in self._flights or self._stored(index)
+        return not kept and self._supply.memory.get((self.spec.sha256, index)) is None
+
+    # -- what pool threads do
+
+    def _submit(self, priority: Priority, start: int, stop: int) -> None:
+        if not self._supply.pool.submit(priority, lambda: self._fetch(start, stop)):
+            self._land(start, stop, FetchFailed("stopping", "the mount is being stopped"))
+
+    def _fetch(self, start: int, stop: int) -> bool:
+        """Fetch a claimed run of chunks; whether all of it is now in the partial file."""
+        begin, end = self.spec.chunk_range(start)[0], self.spec.chunk_range(stop - 1)[1]
+        buffer = _buffer(end - begin)
+        stored = False
+        try:
+            self._supply.fetcher.read(self._place.stored, self._place.offset + begin, buffer)
+            each = [self._check_and_store(index, buffer, begin) for index in range(start, stop)]
+            stored = all(each)
+        except OpenshelfError as error:
+            self._land(start, stop, error)
+        except BaseException:
+            self._land(start, stop, FetchFailed("fetch_failed", "the fetch ended in an unforeseen way"))
+            raise
+        finally:
+            self._finished(self)
+        return stored
+
+    def _check_and_store(self, index: int, buffer: memoryview, begin: int) -> bool:
+        first, last = self.spec.chunk_range(index)
+        data = buffer[first - begin : last - begin]
+        if not self.spec.is_chunk(index, data):
+            try:
+                self._refetch(index, data)
+            except OpenshelfError as error:
+                self._land(index, index + 1, error)
+                return False
+        with self._changed:
+            partial = None if self._disk_failed else self._partial
+        stored = partial is not None and self._supply.cache.write_chunk(partial, index, data)
+        kept = None if stored else bytes(data)
+        if kept is not None:
+            self._supply.memory.put((self.spec.sha256, index), kept)
+        complete = False
+        with self._changed:
+            flight = self._flights.pop(index)
+            flight.data, flight.done = kept, True
+            self._changed.notify_all()
+            if stored and partial is not None and partial.chunks.complete and not self._sealing and not self.sealed:
+                complete = self._sealing = True
+        if complete:
+            self._seal()
+        return stored
+
+    def _refetch(self, index: int, data: memoryview) -> None:
+        """A chunk came with wrong bytes: ask once more, then give up."""
+        fetcher, name = self._supply.fetcher, self.spec.sha256.hex()
+        fetcher.counters.add("chunks_corrupt")
+        log.warning("Chunk %d of file %s came with wrong bytes and is fetched again.", index, name)
+        start, _ = self.spec.chunk_range(index)
+        fetcher.read(self._place.stored, self._place.offset + start, data)
+        if not self.spec.is_chunk(index, data):
+            fetcher.counters.add("chunks_corrupt")
+            raise FetchFailed("chunk_corrupt", f"chunk {index} of file {name} came with wrong bytes twice")
+
+    def _land(self, start: int, stop: int, error: OpenshelfError) -> None:
+        """End the flights of a run that failed."""
+        log.error("File %s, chunks %d to %d: %s.", self.spec.sha256.hex(), start, stop - 1, error.message)
+        with self._changed:
+            for index in range(start, stop):
+                flight = self._flights.pop(index, None)
+                if flight is not None:
+                    flight.error, flight.done = error, True
+            self._changed.notify_all()
+
+    def _complete_from(self, start: int) -> None:
+        """One step of the background completion; the next step is queued behind whatever others wait for."""
+        total = len(self.spec.chunks)
+        claimed = self._claim(start, total) or self._claim(0, total)
+        stored = claimed is not None and self._fetch(*claimed)
+        again = claimed is not None and stored
+        if again and claimed is not None:
+            following = claimed[1] % total
+            again = self._supply.pool.submit(Priority.BACKGROUND, lambda: self._complete_from(following))
+        if not again:
+            with self._changed:
+                self._completing = False
+            self._finished(self)
+
+    # -- sealing
+
+    def _seal_soon(self) -> None:
+        """Seal a file that was found complete, e.g. after a crash; the lock is held."""
+        if not self._sealing and not self.sealed:
+            self._sealing = self._supply.pool.submit(Priority.PREFETCH, self._seal)
+
+    def _seal(self) -> None:
+        partial = self._partial
+        sealed = partial is not None and self._supply.cache.seal(partial)
+        with self._changed:
+            self.sealed = sealed
+            self._sealing = False
+        self._finished(self)
+
+
+def _buffer(length: int) -> memoryview:
+    """A buffer of the calling thread, used again at its next call."""
+    kept: bytearray | None = getattr(_buffers, "kept", None)
+    if kept is None or len(kept) < length:
+        kept = _buffers.kept = bytearray(length)
+    return memoryview(kept)[:length]

@@ -1,0 +1,85 @@
+"""A few threads that fetch: what a reader waits for comes first, what nobody waits for yet comes last."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+from collections.abc import Callable
+from enum import IntEnum
+
+log = logging.getLogger("openshelf.mount.fetch")
+
+Task = Callable[[], object]
+
+
+class Priority(IntEnum):
+    """Who waits for a task."""
+
+    DEMAND = 0
+    """A reader."""
+    PREFETCH = 1
+    """A reader will, soon."""
+    BACKGROUND = 2
+    """The next epoch."""
+
+
+class Pool:
+    """``threads`` daemon threads and a queue by priority; ``reserved`` of them serve only what readers wait for."""
+
+    def __init__(self, threads: int = 6, reserved: int = 2) -> None:
+        self._free_for_others = threads - reserved
+        self._condition = threading.Condition()
+        self._queue: list[tuple[Priority, int, Task]] = []
+        self._order = itertools.count()
+        self._others = 0
+        self._stopped = False
+        self._threads = [threading.Thread(target=self._work, name=f"fetch-{n}", daemon=True) for n in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, priority: Priority, task: Task) -> bool:
+        """Queue a task, which must not raise; False when the pool is closed."""
+        with self._condition:
+            if self._stopped:
+                return False
+            heapq.heappush(self._queue, (priority, next(self._order), task))
+            self._condition.notify()
+        return True
+
+    def _take(self) -> tuple[Priority, Task] | None:
+        with self._condition:
+            while True:
+                if self._stopped:
+                    return None
+                if self._queue:
+                    priority = self._queue[0][0]
+                    if priority is Priority.DEMAND or self._others < self._free_for_others:
+                        self._others += priority is not Priority.DEMAND
+                        _, _, task = heapq.heappop(self._queue)
+                        return priority, task
+                self._condition.wait()
+
+    def _work(self) -> None:
+        while (taken := self._take()) is not None:
+            priority, task = taken
+            try:
+                task()
+            except Exception:
+                log.exception("A fetch task failed in a way that nobody foresaw.")
+            finally:
+                with self._condition:
+                    if priority is not Priority.DEMAND:
+                        self._others -= 1
+                        self._condition.notify()
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Take no more tasks, drop the queued ones, and wait a little for those that run."""
+        with self._condition:
+            self._stopped = True
+            self._queue.clear()
+            self._condition.notify_all()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout_s)

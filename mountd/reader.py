@@ -1,0 +1,166 @@
+"""Bytes of files: from the sealed file, else from the partial one after fetching what is missing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+
+from catalog.manifest import CHUNK_BYTES, FileEntry
+from mountd.cache.partial import FileSpec
+from mountd.cache.store import Cache
+from mountd.fetch.fill import Fill, Place, Supply
+from mountd.fetch.fills import Fills
+from mountd.interfaces import Handle, Node, Tree
+
+MAX_WINDOW_CHUNKS = 16
+"""A sequential reader has at most this many chunks (64 MiB) fetched ahead of it."""
+
+
+class CacheReader:
+    """Opens files of the tree. ``eager``: reading any part of a file fetches the rest in the background."""
+
+    def __init__(self, tree: Tree, supply: Supply, *, eager: bool = True) -> None:
+        self._tree = tree
+        self._cache = supply.cache
+        self._fills = Fills(supply)
+        self._eager = eager
+
+    def open(self, node: Node) -> Handle:
+        """A handle for a file node. Nothing is waited for; of a Parquet file the tail (its index) is sent for."""
+        if node.content is not None:
+            return ContentHandle(node.content)
+        entry = self._entry(node)
+        spec = FileSpec(entry.sha256, entry.size, entry.mtime_ns, entry.chunks)
+        if spec.size == 0:
+            return ContentHandle(b"")
+        handle = FileHandle(spec, Place(entry.object, entry.offset), self._cache, self._fills, eager=self._eager)
+        if entry.path.endswith(".parquet"):
+            handle.fetch_tail()
+        return handle
+
+    def cached_bytes(self, node: Node) -> int:
+        """How many bytes of the file are on this node, checked."""
+        if node.content is not None:
+            return node.size
+        entry = self._entry(node)
+        if entry.size == 0 or self._cache.is_sealed(entry.sha256):
+            return entry.size
+        fill = self._fills.peek(entry.sha256)
+        return min(entry.size, fill.verified_bytes() if fill else self._cache.present_bytes(entry.sha256))
+
+    def _entry(self, node: Node) -> FileEntry:
+        entry = node.entry
+        if entry is None:
+            whole = self._tree.node(node.nodeid)
+            entry = None if whole is None else whole.entry
+        if entry is None:
+            raise OSError(errno.ESTALE, "the file is no longer listed")
+        return entry
+
+    def close(self) -> None:
+        """Close what is being filled; the pool must be closed before."""
+        self._fills.close()
+
+
+class ContentHandle:
+    """A file whose bytes the mount makes itself."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def sealed_fd(self) -> int | None:
+        """None: there is no file."""
+        return None
+
+    def locate(self, offset: int, length: int) -> tuple[int, int] | None:
+        """None: there is no file."""
+        return None
+
+    def read(self, offset: int, length: int) -> bytes:
+        """The bytes of the range."""
+        return self._content[offset : offset + length]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class FileHandle:
+    """One open file of a release. Thread-safe."""
+
+    def __init__(self, spec: FileSpec, place: Place, cache: Cache, fills: Fills, *, eager: bool) -> None:
+        self._spec = spec
+        self._cache = cache
+        self._fills = fills
+        self._eager = eager
+        self._lock = threading.Lock()
+        self._fill: Fill | None = None
+        self._expected = 0
+        self._window = 0
+        self._last_chunk = -1
+        cache.hold(spec.sha256)
+        self._sealed = cache.open_sealed(spec.sha256, spec.size)
+        if self._sealed is None:
+            self._fill = fills.acquire(spec, place)
+
+    def sealed_fd(self) -> int | None:
+        """A descriptor of the sealed file, if the file is complete by now."""
+        with self._lock:
+            if self._sealed is None and self._fill is not None and self._fill.sealed:
+                self._sealed = self._cache.open_sealed(self._spec.sha256, self._spec.size)
+            return self._sealed
+
+    def locate(self, offset: int, length: int) -> tuple[int, int] | None:
+        """The descriptor and place of a range, after fetching it; None when it is only in memory."""
+        sealed = self._sealed
+        if sealed is not None:
+            return sealed, offset
+        fill = self._follow(offset, length)
+        descriptor = fill.locate(offset, length)
+        return None if descriptor is None else (descriptor, offset)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """The bytes of a range, after fetching what is missing; shorter only at the end of the file."""
+        length = min(length, self._spec.size - offset)
+        if length <= 0:
+            return b""
+        sealed = self._sealed
+        if sealed is not None:
+            return os.pread(sealed, length, offset)
+        return self._follow(offset, length).read(offset, length)
+
+    def fetch_tail(self) -> None:
+        """Send for the last chunk, where formats with an index at the end are read first."""
+        if self._fill is not None:
+            last = len(self._spec.chunks) - 1
+            self._fill.prefetch(last, last + 1)
+
+    def _follow(self, offset: int, length: int) -> Fill:
+        """Watch how the file is read: sequential readers get a window, doubled at each chunk they enter."""
+        fill = self._fill
+        assert fill is not None
+        end = offset + length
+        chunk = (end - 1) // CHUNK_BYTES
+        with self._lock:
+            first = self._last_chunk < 0
+            # The kernel reads ahead with several requests at once, so that they come a little out of order.
+            near = abs(offset - self._expected) <= CHUNK_BYTES
+            self._expected = end
+            entered = chunk != self._last_chunk
+            self._last_chunk = chunk
+            if entered:
+                self._window = min(max(2, self._window * 2), MAX_WINDOW_CHUNKS) if near else 0
+            window = self._window if entered else 0
+        if window:
+            fill.prefetch(offset // CHUNK_BYTES + 1, chunk + 1 + window)
+        if first and self._eager:
+            fill.complete(chunk + 1)
+        return fill
+
+    def close(self) -> None:
+        """Give back the descriptor and let the file be evicted."""
+        if self._sealed is not None:
+            os.close(self._sealed)
+        if self._fill is not None:
+            self._fills.release(self._fill)
+        self._cache.unhold(self._spec.sha256)
