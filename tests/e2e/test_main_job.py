@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.shelf import Shelf, running_shelf
-from tests.support.s3_server import S3Server, start_s3_server
+from tests.e2e.shelf import Shelf, running_shelf, wait_until
+from tests.support.s3_server import BUCKET, S3Server
 from tests.support.shared_data import shared
 
 
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with start_s3_server(tmp_path_factory.mktemp("s3")) as server:
+    with S3Server.start(tmp_path_factory.mktemp("s3")) as server:
         yield server
 
 
@@ -34,8 +34,7 @@ def shelf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             yield started
     else:
         server: S3Server = request.getfixturevalue("s3")
-        server.create_bucket("shelf")
-        with running_shelf(home, objects="s3://shelf/objects", environment=server.environment()) as started:
+        with running_shelf(home, objects=f"s3://{BUCKET}/objects", environment=server.environment()) as started:
             yield started
 
 
@@ -148,8 +147,6 @@ def test_tags_are_links_and_a_withdrawn_release_disappears(shelf: Shelf, tmp_pat
     assert os.readlink(collection / "latest") == "1.0"
     assert (collection / "latest" / "README.md").read_bytes() == (collection / "1.0" / "README.md").read_bytes()
     shelf.ok("administrator", "withdraw", release, "--reason", "takedown", "--note", "asked by the owner")
-    from tests.e2e.shelf import wait_until
-
     wait_until(
         "the names to go", lambda: not (collection / "1.0").exists() and not os.path.lexists(collection / "latest")
     )
