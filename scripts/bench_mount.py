@@ -208,7 +208,7 @@ def peers(home: Path, server: S3Server, key: str, repeat: int) -> dict[str, Any]
         secret = home / "s3fs.passwd"
         secret.touch(0o600)
         secret.write_text(f"{env['AWS_ACCESS_KEY_ID']}:{env['AWS_SECRET_ACCESS_KEY']}")
-        command = ["s3fs", bucket, str(home / "s3fs"), "-f", "-o", f"passwd_file={secret}", "-o",
+        command = ["s3fs", BUCKET, str(home / "s3fs"), "-f", "-o", f"passwd_file={secret}", "-o",
                    f"url={env['AWS_ENDPOINT_URL_S3']}", "-o", "use_path_request_style", "-o",
                    f"use_cache={home / 's3fs-cache'}", "-o", "ro"]  # fmt: skip
         with mounted(command, home / "s3fs", {}, home / "s3fs.log") as pids:
