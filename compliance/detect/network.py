@@ -1,0 +1,61 @@
+"""Network addresses: IPv4.
+
+Decision: every valid address is reported, because a text does not say which networks are whose. Loopback, unspecified,
+broadcast and netmask values get 0.3 (the standard policy keeps them); private and documentation ranges 0.6 or more.
+Version numbers and section numbers are told apart by what stands around them.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Address, IPv4Network
+
+from compliance.detect.context import Window, cue, words
+from compliance.detect.rule import NON_DIGIT, Found, Pattern
+
+_ADDRESS = words(
+    "ip 地址 服务器 主机 网关 网段 登录 登陆 访问 来自 端口 代理 host server ping gateway dns proxy ssh http"
+)
+_NUMBERING = words(
+    "版本 固件 补丁 升级 更新 驱动 内核 章 第 附录 条款 标准 version ver release build firmware sdk driver kernel section "
+    "chapter clause oid §"
+)
+_SMALL = 32
+"""Four numbers below this, without a cue, may as well be a version or a section."""
+_PRIVATE_SCORES = (0.75, 0.65, 0.5)
+_PUBLIC_SCORES = (0.95, 0.8, 0.4)
+"""With a cue; without; without and all octets small."""
+_RESERVED = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "240.0.0.0/4")))
+_PRIVATE = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16")))
+_PRODUCT_BEFORE = re.compile(rb"[A-Za-z][/_]\Z|[A-Za-z_]\Z|[A-Za-z0-9]-\Z")
+_HEADING_BEFORE = re.compile(rb"(?:\A|\n)[ \t#*]*\Z")
+_HEADING_AFTER = re.compile(rb"[ \t]|\xe3\x80[\x80\x81]|[\xe4-\xe9]")
+_WORD_AFTER = re.compile(rb"[A-Za-z_]|-[A-Za-z0-9]|\.[0-9A-Za-z]")
+
+
+def ipv4(window: Window) -> Found | None:
+    """A dotted quad with octets 0 to 255 and no leading zeros that is not a version or a heading number."""
+    parts = window.value.split(b".")
+    if any(int(part) > 255 or (len(part) > 1 and part.startswith(b"0")) for part in parts):
+        return None
+    before = window.before(24)
+    if _PRODUCT_BEFORE.search(before) or _WORD_AFTER.match(window.after(2)):
+        return None
+    near = cue(window, _ADDRESS, _NUMBERING)
+    small = all(int(part) < _SMALL for part in parts)
+    if near < 0:
+        return None
+    if near == 0 and small and _HEADING_BEFORE.search(before) and _HEADING_AFTER.match(window.after(1)):
+        return None
+    address = IPv4Address(window.value.decode("ascii"))
+    if any(address in network for network in _RESERVED):
+        return Found(window.start, window.end, 0.3, "ipv4.reserved", 1)
+    private = any(address in network for network in _PRIVATE)
+    cued, plain, ambiguous = _PRIVATE_SCORES if private else _PUBLIC_SCORES
+    score = cued if near else ambiguous if small else plain
+    return Found(window.start, window.end, score, "ipv4.private" if private else "ipv4.public", 1)
+
+
+_QUAD = rb"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}"
+
+PATTERNS = (Pattern("ipv4", rb"[^0-9.]" + _QUAD + NON_DIGIT, ipv4),)
