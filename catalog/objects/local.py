@@ -52,18 +52,35 @@ class Incoming:
 
     @contextlib.contextmanager
     def file(self) -> Iterator[tuple[BinaryIO, Path]]:
-        """A new empty file, open for reading and writing, that is removed at the end unless it was renamed."""
+        """A new empty file, open for reading and unbuffered writing, removed at the end unless it was renamed."""
+        sink, path = self._create()
+        with sink:
+            try:
+                yield sink, path
+            finally:
+                path.unlink(missing_ok=True)
+
+    def _create(self) -> tuple[BinaryIO, Path]:
         while True:
             path = self.folder / secrets.token_hex(16)
-            with path.open("x+b") as sink:
-                fcntl.flock(sink, fcntl.LOCK_EX)
-                if os.fstat(sink.fileno()).st_nlink == 0:
-                    continue  # another process's sweep came between the creation and the lock
-                try:
-                    yield sink, path
-                finally:
-                    path.unlink(missing_ok=True)
-            return
+            try:
+                sink = path.open("x+b", buffering=0)
+            except OSError as error:
+                raise storage_error(self.folder, error) from error
+            fcntl.flock(sink, fcntl.LOCK_EX)
+            if os.fstat(sink.fileno()).st_nlink:
+                return sink, path
+            sink.close()  # another process's sweep came between the creation and the lock
+
+    def write(self, sink: BinaryIO, portions: Iterable[bytes]) -> None:
+        """Write ``portions`` to a file of this folder. Only a failure to *write* becomes an error of the store."""
+        for portion in portions:
+            left = memoryview(portion)
+            try:
+                while left:
+                    left = left[sink.write(left) :]
+            except OSError as error:
+                raise storage_error(self.folder, error) from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -93,20 +110,15 @@ class LocalStore:
     def put(self, stream_chunks: Iterable[bytes], size_bytes: int | None, expected_sha256: str | None) -> StoredObject:
         """See :meth:`catalog.objects.store.ObjectStore.put`."""
         check = BodyCheck(size_bytes, expected_sha256)
-        portions = check.pass_through(stream_chunks)
-        with self._translated(), contextlib.ExitStack() as stack:
-            sink, path = stack.enter_context(self._incoming.file())
-            while True:
-                with self._passing_sender_errors():
-                    portion = next(portions, None)
-                if portion is None:
-                    break
-                sink.write(portion)
+        with self._incoming.file() as (sink, path):
+            self._incoming.write(sink, check.pass_through(stream_chunks))
             stored = check.finish()
-            sink.flush()
-            os.fchmod(sink.fileno(), 0o444)
-            os.fsync(sink.fileno())
-            self._place(path, self._path(stored.sha256))
+            try:
+                os.fchmod(sink.fileno(), 0o444)
+                os.fsync(sink.fileno())
+                self._place(path, self._path(stored.sha256))
+            except OSError as error:
+                raise storage_error(self._root, error) from error
         return stored
 
     def _place(self, written: Path, final: Path) -> None:
@@ -117,23 +129,6 @@ class LocalStore:
         sync_folder(final.parent)
         for folder in missing:
             sync_folder(folder.parent)
-
-    @contextlib.contextmanager
-    def _passing_sender_errors(self) -> Iterator[None]:
-        """An OSError of the sender's connection is not one of the store's."""
-        try:
-            yield
-        except OSError as error:
-            raise _SenderError(error) from error
-
-    @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except _SenderError as wrapped:
-            raise wrapped.error from None
-        except OSError as error:
-            raise storage_error(self._root, error) from error
 
     def open(self, sha256: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         """See :meth:`catalog.objects.store.ObjectStore.open`."""
@@ -179,9 +174,3 @@ class LocalStore:
 
     def close(self) -> None:
         """Nothing is held open."""
-
-
-class _SenderError(Exception):
-    def __init__(self, error: OSError) -> None:
-        super().__init__()
-        self.error = error

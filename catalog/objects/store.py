@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Protocol
 from catalog.manifest import ContentDigest, ContentHasher
 from catalog.names import is_digest
 from openshelf.errors import OpenshelfError, UsageError
+
+_S3_ADDRESS = re.compile(r"s3://([A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9])((?:/[A-Za-z0-9._-]+)*/?)")
 
 
 class DigestMismatch(OpenshelfError):
@@ -157,9 +160,9 @@ def open_store(url: str | None, data_dir: Path) -> ObjectStore:
         from catalog.objects.local import LocalStore
 
         return LocalStore(data_dir / "objects")
-    if not url.startswith("s3://") or not url.removeprefix("s3://").strip("/"):
+    match = _S3_ADDRESS.fullmatch(url)
+    if match is None:
         raise UsageError("bad_store", f"{url!r} is not an object store", "Write s3://BUCKET or s3://BUCKET/PREFIX.")
     from catalog.objects.s3 import S3Store
 
-    bucket, _, prefix = url.removeprefix("s3://").partition("/")
-    return S3Store(bucket, prefix.strip("/"), spool=data_dir / "spool")
+    return S3Store(match.group(1), match.group(2).strip("/"), spool=data_dir / "spool")
