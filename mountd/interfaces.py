@@ -80,7 +80,10 @@ class Tree(Protocol):
         """The child ``name`` of a directory (never ``.`` or ``..``)."""
 
     def children(self, nodeid: int) -> Sequence[tuple[bytes, Node]]:
-        """All entries of a directory sorted by name bytes, without ``.`` and ``..``; fast for 100,000 names."""
+        """All entries of a directory sorted by name bytes, without ``.`` and ``..``; made while they are iterated.
+
+        The nodes of files come without their ``entry``: :meth:`node` has it.
+        """
 
     def place(self, nodeid: int) -> tuple[int, bytes] | None:
         """The parent's id and the name of a node; None for the root and for unknown ids."""
@@ -171,10 +174,11 @@ class Stack(Protocol):
     tree: Tree
     reader: Reader
 
-    def start(self) -> None:
+    def start(self, *, resume: bool) -> None:
         """Take the first feed position (or go offline with the last good state) and begin to follow the feed.
 
-        Returns when names can be served. Raises OpenshelfError when there is nothing to serve: no state on disk and
+        ``resume``: an earlier worker of this mount was already serving, readers are waiting: serve the last good state
+        at once and catch up in the background. Returns when names can be served. Raises OpenshelfError when there is nothing to serve: no state on disk and
         the catalog cannot be reached, the token is refused, the cache is locked or of a newer format.
         """
 
