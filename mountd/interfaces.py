@@ -178,8 +178,9 @@ class Stack(Protocol):
         """Take the first feed position (or go offline with the last good state) and begin to follow the feed.
 
         ``resume``: an earlier worker of this mount was already serving, readers are waiting: serve the last good state
-        at once and catch up in the background. Returns when names can be served. Raises OpenshelfError when there is nothing to serve: no state on disk and
-        the catalog cannot be reached, the token is refused, the cache is locked or of a newer format.
+        at once and catch up in the background. Returns when names can be served. Raises OpenshelfError when there is
+        nothing to serve: no state on disk and the catalog cannot be reached, the token is refused, the cache is locked
+        or of a newer format.
         """
 
     def facts(self) -> Facts:
