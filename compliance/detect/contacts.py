@@ -6,13 +6,13 @@ import re
 
 from compliance.detect.context import (
     FILE_EXTENSIONS,
+    CueWords,
     Window,
     cue,
     in_file_name,
     in_hexadecimal,
     in_url,
     letters_before,
-    words,
 )
 from compliance.detect.rule import NON_DIGIT, Found, Pattern
 
@@ -29,11 +29,11 @@ _SEGMENTS = re.compile(rb"1(?:3[0-9]|4[0145-9]|5[0-35-9]|6[2567]|7[0-8]|8[0-9]|9
 """Segments in use in 2022 (numbers move between operators since 2019): evidence, never a filter."""
 
 _PHONE_LABELS = frozenset(b"tel phone mobile mob cell cellphone telephone t m p vx wx v sj dh".split())
-_PHONE = words(
+_PHONE = CueWords(
     "手机 手機 电话 電話 联系 聯繫 联络 致电 拨打 来电 短信 微信 热线 号码是 客服 咨询 机主 "
     "tel phone mobile cell call contact whatsapp wechat"
 )
-_OTHER_NUMBER = words(
+_OTHER_NUMBER = CueWords(
     "订单 單號 单号 流水号 编号 編號 快递 运单 物流 发票 序列号 条码 条形码 货号 型号 版本 工号 学号 案号 合同 证书 "
     "批号 批次 时间戳 凭证 设备号 交易号 哈希 邮编 isbn doi order serial sku tracking timestamp uid trace invoice"
 )

@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from ipaddress import IPv4Address, IPv4Network
 
-from compliance.detect.context import Window, cue, words
+from compliance.detect.context import CueWords, Window, cue, letters_before
 from compliance.detect.rule import NON_DIGIT, Found, Pattern
 
-_ADDRESS = words(
+_ADDRESS = CueWords(
     "ip 地址 服务器 主机 网关 网段 登录 登陆 访问 来自 端口 代理 host server ping gateway dns proxy ssh http"
 )
-_NUMBERING = words(
-    "版本 固件 补丁 升级 更新 驱动 内核 章 第 附录 条款 标准 version ver release build firmware sdk driver kernel section "
-    "chapter clause oid §"
+_NUMBERING = CueWords(
+    "版本 固件 补丁 升级 更新 驱动 内核 第 章 附录 条款 标准 version ver release build firmware sdk driver kernel "
+    "section chapter clause oid §"
 )
 _SMALL = 32
 """Four numbers below this, without a cue, may as well be a version or a section."""
@@ -39,7 +39,7 @@ def ipv4(window: Window) -> Found | None:
     if any(int(part) > 255 or (len(part) > 1 and part.startswith(b"0")) for part in parts):
         return None
     before = window.before(24)
-    if _PRODUCT_BEFORE.search(before) or _WORD_AFTER.match(window.after(2)):
+    if (_PRODUCT_BEFORE.search(before) and letters_before(window) != b"ip") or _WORD_AFTER.match(window.after(2)):
         return None
     near = cue(window, _ADDRESS, _NUMBERING)
     small = all(int(part) < _SMALL for part in parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from compliance.detect.context import Window, cue, words
+from compliance.detect.context import CueWords, Window, cue
 from compliance.detect.rule import Found, Pattern
 
 _PROVINCES = "京津沪渝冀豫云辽黑湘皖鲁新苏浙赣鄂桂甘晋蒙陕吉闽贵粤青藏川宁琼"
@@ -25,10 +25,10 @@ _EMBASSY = re.compile("使".encode() + rb"[0-9]{6}" + _END)
 _MOST_LETTERS = 2
 """An ordinary number has at most two letters among its five characters."""
 
-_VEHICLE = words(
+_VEHICLE = CueWords(
     "车牌 車牌 牌照 号牌 车号 车辆 轿车 货车 客车 驾驶 车主 违章 违停 停车 摩托 机动车 肇事 开着 一辆 的车 plate"
 )
-_OTHER = words("型号 股票 代码 产品 编号 型材")
+_OTHER = CueWords("型号 股票 代码 产品 编号 型材")
 _COMPOUND_BEFORE = re.compile(
     "(?:最|全|更|创|崭|南|北|东|里|讯|为|务|白|乌|多|彩|四|中|辽|安|康|年|春|深|长|江)\\Z".encode()
 )
