@@ -1,0 +1,151 @@
+"""The control socket: how ``openshelf status`` and ``umount`` speak to the processes behind a mount.
+
+One JSON line is asked, one JSON line is answered, per connection. The socket lies in a folder that only its owner may
+enter, under a name made from the mount's path, so that it is found without touching the mount.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import socket
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from openshelf.errors import OpenshelfError
+
+_logger = logging.getLogger(__name__)
+
+_LINE_BYTES = 64 << 10
+_PATIENCE_S = 1.0
+"""How long a client may take to send its line: the supervisor does nothing else meanwhile."""
+ANSWER_WITHIN_S = 10.0
+
+Handler = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+class NotMounted(OpenshelfError):
+    """No process answers for this mount."""
+
+
+class ControlError(OpenshelfError):
+    """The processes behind a mount refused or failed a command."""
+
+
+def runtime_folder() -> Path:
+    """Where the sockets lie: ``/run/openshelf`` for root, the user's runtime folder otherwise."""
+    if os.geteuid() == 0:
+        return Path("/run/openshelf")
+    own = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(own) / "openshelf" if own else Path(f"/tmp/openshelf-{os.geteuid()}")  # noqa: S108 (owner is checked)
+
+
+def socket_path(mountpoint: Path) -> Path:
+    """The socket of the mount at ``mountpoint`` (canonical)."""
+    return runtime_folder() / (hashlib.sha256(os.fsencode(mountpoint)).hexdigest()[:24] + ".sock")
+
+
+def listen(mountpoint: Path) -> socket.socket:
+    """The listening socket for ``mountpoint``; a left-over of a dead daemon is replaced. Raises ControlError."""
+    folder = runtime_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise ControlError(
+            "unsafe_runtime_folder", f"{folder} is not a folder of ours alone", f"Remove it, or: chmod 700 {folder}"
+        )
+    path = socket_path(mountpoint)
+    if answers(mountpoint):
+        raise ControlError(
+            "already_mounted",
+            f"{mountpoint} is already served by another daemon",
+            f"Unmount it first: openshelf umount {mountpoint}",
+        )
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    path.chmod(0o600)
+    listener.listen(16)
+    listener.setblocking(False)
+    return listener
+
+
+def serve_one(listener: socket.socket, handler: Handler) -> None:
+    """Accept one connection and answer it; a client that misbehaves is dropped."""
+    try:
+        connection, _ = listener.accept()
+    except OSError:
+        return  # it went away again
+    with connection:
+        connection.settimeout(_PATIENCE_S)
+        try:
+            request = json.loads(_read_line(connection))
+            answer = handler(request) if isinstance(request, dict) else {"error": {"message": "not an object"}}
+        except OpenshelfError as error:
+            answer = {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
+        except (OSError, ValueError) as error:
+            _logger.warning("a control request could not be read: %s", error)
+            return
+        try:
+            connection.sendall(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
+        except OSError as error:
+            _logger.warning("a control answer was not taken: %s", error)
+
+
+def _read_line(connection: socket.socket) -> bytes:
+    line = b""
+    while not line.endswith(b"\n"):
+        part = connection.recv(_LINE_BYTES)
+        line += part
+        if not part or len(line) > _LINE_BYTES:
+            break
+    return line
+
+
+def ask(mountpoint: Path, command: str, **arguments: object) -> dict[str, Any]:
+    """Send a command to whoever serves ``mountpoint`` (canonical) and return its answer.
+
+    Raises NotMounted when nobody answers, ControlError with the other side's words when it refuses.
+    """
+    path = socket_path(mountpoint)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(ANSWER_WITHIN_S)
+        try:
+            connection.connect(str(path))
+            connection.sendall(json.dumps({"command": command, **arguments}).encode() + b"\n")
+            answer = json.loads(_read_line(connection))
+        except PermissionError as error:
+            raise NotMounted(
+                "not_allowed", f"The daemon of {mountpoint} belongs to another user", "Try it as root."
+            ) from error
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            raise NotMounted(
+                "not_mounted",
+                f"{mountpoint} is not an openshelf mount",
+                f"Mount it: openshelf mount {mountpoint} --cache DIR --cache-size SIZE",
+            ) from error
+        except (OSError, ValueError) as error:
+            raise ControlError(
+                "no_answer", f"The daemon of {mountpoint} does not answer: {error}", "See the log in its cache folder."
+            ) from error
+    if not isinstance(answer, dict):
+        raise ControlError("no_answer", f"The daemon of {mountpoint} answered something else")
+    if "error" in answer:
+        failure = answer["error"]
+        raise ControlError(failure.get("code", "failed"), failure.get("message", "It failed"), failure.get("hint", ""))
+    return answer
+
+
+def answers(mountpoint: Path) -> bool:
+    """Whether somebody listens for this mount."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_PATIENCE_S)
+        try:
+            connection.connect(str(socket_path(mountpoint)))
+        except OSError:
+            return False
+    return True

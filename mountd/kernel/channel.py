@@ -1,0 +1,179 @@
+"""The loop between the kernel and the file system: threads that take requests from the device and answer them."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from mountd.kernel.answers import Answerer, FileRange
+from mountd.kernel.operations import Answer, Operations, Request
+from mountd.kernel.protocol import IN_HEADER, INTERRUPT_IN, RESENT_BIT, Opcode
+from mountd.shared_state import SLOTS, Counter, SharedState
+from openshelf.errors import OpenshelfError
+
+_logger = logging.getLogger(__name__)
+
+FIRST_THREADS = 4
+"""Threads at the start; one more whenever all are busy (waiting for the network, mostly), up to ``SLOTS``."""
+
+_TRY_AGAIN = (errno.EINTR, errno.EAGAIN, errno.ENOENT)
+"""ENOENT: the request was withdrawn between waking up and reading it."""
+_UNIQUE = slice(8, 16)
+"""Where ``unique`` stands in a request."""
+_NOTHING = bytes(8)
+
+
+class Channel:
+    """Serves one connection over its descriptors until it is unmounted.
+
+    Thread ``i`` uses ``devices[i % len(devices)]``: an answer must go to the descriptor its request came from. A
+    request lies in shared memory while it is worked on, its ``unique`` set to 0 once it is answered: on a kernel
+    without RESEND the next worker finds there what it still owes.
+    """
+
+    def __init__(self, devices: Sequence[int], state: SharedState, operations: Operations) -> None:
+        self._devices = devices
+        self._state = state
+        self._operations = operations
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._threads: list[threading.Thread] = []
+        self._ended = threading.Event()
+
+    def start(self, *, answer_left_over: bool) -> None:
+        """Start the threads. ``answer_left_over``: first answer what an earlier worker had taken (no RESEND)."""
+        with self._lock:
+            left_over = [slot for slot in range(SLOTS) if any(self._state.request_buffer(slot)[_UNIQUE])]
+            needed = max(FIRST_THREADS, max(left_over, default=-1) + 1) if answer_left_over else FIRST_THREADS
+            for _ in range(needed):
+                self._add_thread(answer_left_over)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the file system is unmounted; False when the time is over first."""
+        return self._ended.wait(timeout_s)
+
+    def _add_thread(self, answer_left_over: bool) -> None:
+        slot = len(self._threads)
+        thread = threading.Thread(target=self._run, args=(slot, answer_left_over), name=f"channel-{slot}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self, slot: int, answer_left_over: bool) -> None:
+        device = self._devices[slot % len(self._devices)]
+        buffer = self._state.request_buffer(slot)
+        counters = self._state.counters(slot)
+        answerer = Answerer(device)
+        try:
+            if answer_left_over and any(buffer[_UNIQUE]):
+                counters[Counter.RESENT] += 1
+                self._serve(slot, buffer, counters, answerer)
+            while True:
+                buffer[_UNIQUE] = _NOTHING
+                if self._receive(device, buffer) == 0:
+                    break
+                if not self._serve(slot, buffer, counters, answerer):
+                    break
+        finally:
+            buffer[_UNIQUE] = _NOTHING
+            answerer.close()
+            self._ended.set()
+
+    def _receive(self, device: int, buffer: memoryview) -> int:
+        """Wait for one request; its length, or 0 when the file system was unmounted."""
+        with self._lock:
+            self._idle += 1
+        try:
+            while True:
+                try:
+                    return os.readv(device, [buffer])
+                except OSError as error:
+                    if error.errno == errno.ENODEV:
+                        return 0
+                    if error.errno not in _TRY_AGAIN:
+                        raise
+        finally:
+            with self._lock:
+                self._idle -= 1
+                if self._idle == 0 and len(self._threads) < SLOTS and not self._ended.is_set():
+                    self._add_thread(False)
+
+    def _serve(self, slot: int, buffer: memoryview, counters: memoryview, answerer: Answerer) -> bool:
+        """Answer the request in ``buffer``; False after DESTROY."""
+        length, opcode, unique, nodeid, _, _, pid, _, _ = IN_HEADER.unpack_from(buffer)
+        counters[Counter.REQUESTS] += 1
+        if unique & RESENT_BIT:
+            counters[Counter.RESENT] += 1
+        body = buffer[IN_HEADER.size : length]
+        request = Request(opcode, unique, nodeid, pid, slot, body, counters)
+        if opcode == Opcode.INTERRUPT:
+            self._interrupt(*INTERRUPT_IN.unpack_from(body))
+            return True
+        if opcode == Opcode.DESTROY:
+            answerer.error(unique, 0)
+            return False
+        taken = self._answer(request, self._handle(request), answerer)
+        if not taken and opcode == Opcode.OPEN:
+            self._operations.abandoned(request)
+        return True
+
+    def _handle(self, request: Request) -> Answer:
+        handler = self._operations.handlers.get(request.opcode)
+        if handler is None:
+            return errno.ENOSYS
+        try:
+            return handler(request)
+        except OSError as error:
+            return error.errno or errno.EIO
+        except OpenshelfError as error:
+            _logger.error("request %d failed: %s", request.opcode, error.line())
+            return errno.EIO
+        except Exception:  # whatever goes wrong in one request must not end the thread: all others go on
+            _logger.exception("request %d failed", request.opcode)
+            return errno.EIO
+
+    def _answer(self, request: Request, answer: Answer, answerer: Answerer) -> bool:
+        """Send ``answer``; False when it was a success that nobody took."""
+        match answer:
+            case None:
+                return True
+            case int():
+                answerer.error(request.unique, answer)
+                return True
+            case FileRange():
+                try:
+                    return answerer.file(request.unique, answer)
+                except OSError as error:
+                    _logger.error("a cache file cannot be read: %s", error.strerror)
+                    request.counters[Counter.READ_ERRORS] += 1
+                    answerer.error(request.unique, errno.EIO)
+                    return True
+            case _:
+                return answerer.data(request.unique, answer)
+
+    def _interrupt(self, unique: int) -> None:
+        """Let a READ go whose reader is being killed, so that a hung store never makes an unkillable process.
+
+        Only for SIGKILL: another signal's handler returns to the read, which files always complete. The thread that is
+        working on it finds its own answer unwanted.
+        """
+        for slot in range(len(self._threads)):
+            buffer = self._state.request_buffer(slot)
+            _, opcode, working_on, _, _, _, pid, _, _ = IN_HEADER.unpack_from(buffer)
+            if working_on & ~RESENT_BIT == unique & ~RESENT_BIT and opcode == Opcode.READ and _is_being_killed(pid):
+                Answerer(self._devices[slot % len(self._devices)]).error(working_on, errno.EINTR)
+                return
+
+
+def _is_being_killed(pid: int) -> bool:
+    """Whether SIGKILL is pending for a thread (``SigPnd``, ``ShdPnd`` of proc_pid_status(5)); True when it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text("utf-8", "replace")
+    except OSError:
+        return True
+    pending = [line.split()[1] for line in text.splitlines() if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(int(mask, 16) >> (signal.SIGKILL - 1) & 1 for mask in pending)

@@ -1,0 +1,351 @@
+"""What each request means: opcodes over a :class:`Tree` and a :class:`Reader`. No threads, no device here."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mountd.interfaces import Handle, Invalidation, Node, Reader, Tree
+from mountd.kernel.answers import Buffer, FileRange
+from mountd.kernel.listing import Listings
+from mountd.kernel.opens import OpenTable, base_id
+from mountd.kernel.protocol import (
+    ATTR,
+    ATTR_OUT,
+    ENTRY_BYTES,
+    ENTRY_OUT,
+    GETXATTR_IN,
+    GETXATTR_OUT,
+    LSEEK_IN,
+    LSEEK_OUT,
+    OPEN_IN,
+    OPEN_OUT,
+    READ_IN,
+    STATFS_OUT,
+    STATX,
+    STATX_BASIC_STATS,
+    STATX_OUT,
+    Opcode,
+    OpenFlag,
+    seconds_and_nanoseconds,
+)
+from mountd.shared_state import Counter
+from openshelf.errors import OpenshelfError
+
+_logger = logging.getLogger(__name__)
+
+_TYPE_BITS = {"dir": 0o040000, "file": 0o100000, "link": 0o120000}
+_BLOCK_BYTES = 4096
+_NAME_MAX = 255
+_LONG_TTL_S = 60.0
+"""Directories whose entries live at least this long never change: the kernel may cache their listing."""
+_XATTRS = ("sha256", "release", "licence", "cached")
+_XATTR_PREFIX = "user.openshelf."
+
+Answer = int | tuple[Buffer, ...] | FileRange | None
+"""A positive errno, the parts of the answer's body, a range of a file, or None: no answer is expected."""
+
+
+@dataclass(slots=True)
+class Request:
+    """One request as it came: header fields, and the body behind the header (valid until it is answered)."""
+
+    opcode: int
+    unique: int
+    nodeid: int
+    pid: int
+    slot: int
+    body: memoryview
+    counters: memoryview
+
+
+class Operations:
+    """The file system: every opcode's handler. ``invalidate`` queues a name that the kernel should look up again."""
+
+    def __init__(
+        self, tree: Tree, reader: Reader, opens: OpenTable, invalidate: Callable[[Invalidation], None]
+    ) -> None:
+        self._tree = tree
+        self._reader = reader
+        self._opens = opens
+        self._invalidate = invalidate
+        self._listings = Listings(tree, self._entry_bytes)
+        self.handlers: dict[int, Callable[[Request], Answer]] = {
+            int(opcode): handler for opcode, handler in self._handlers().items()
+        }
+
+    def _handlers(self) -> dict[Opcode, Callable[[Request], Answer]]:
+        handlers: dict[Opcode, Callable[[Request], Answer]] = {
+            Opcode.LOOKUP: self._lookup,
+            Opcode.FORGET: _no_answer,
+            Opcode.BATCH_FORGET: _no_answer,
+            Opcode.NOTIFY_REPLY: _no_answer,
+            Opcode.GETATTR: self._getattr,
+            Opcode.STATX: self._statx,
+            Opcode.READLINK: self._readlink,
+            Opcode.OPEN: self._open,
+            Opcode.READ: self._read,
+            Opcode.RELEASE: self._release,
+            Opcode.OPENDIR: self._opendir,
+            Opcode.READDIR: self._readdir,
+            Opcode.READDIRPLUS: self._readdirplus,
+            Opcode.RELEASEDIR: lambda _: (),
+            Opcode.STATFS: self._statfs,
+            Opcode.GETXATTR: self._getxattr,
+            Opcode.LISTXATTR: self._listxattr,
+            Opcode.LSEEK: self._lseek,
+            Opcode.IOCTL: lambda _: errno.ENOTTY,
+        }
+        for opcode in (
+            Opcode.SETATTR,
+            Opcode.SYMLINK,
+            Opcode.MKNOD,
+            Opcode.MKDIR,
+            Opcode.UNLINK,
+            Opcode.RMDIR,
+            Opcode.RENAME,
+            Opcode.RENAME2,
+            Opcode.LINK,
+            Opcode.WRITE,
+            Opcode.SETXATTR,
+            Opcode.REMOVEXATTR,
+            Opcode.CREATE,
+            Opcode.FALLOCATE,
+            Opcode.COPY_FILE_RANGE,
+            Opcode.COPY_FILE_RANGE_64,
+            Opcode.TMPFILE,
+        ):
+            handlers[opcode] = lambda _: errno.EROFS
+        return handlers
+
+    def name_changed(self, change: Invalidation) -> None:
+        """A name was published, withdrawn or re-tagged: drop the directory's listing, let the kernel ask again."""
+        self._listings.forget(change.parent_id)
+        self._invalidate(change)
+
+    # Names and attributes
+
+    def _node(self, nodeid: int) -> Node | None:
+        return self._tree.node(base_id(nodeid))
+
+    def _entry_bytes(self, node: Node) -> bytes:
+        seconds, nanoseconds = seconds_and_nanoseconds(node.ttl_s)
+        nodeid = self._opens.nodeid_for(node.nodeid) if node.kind == "file" else node.nodeid
+        return ENTRY_OUT.pack(nodeid, 0, seconds, seconds, nanoseconds, nanoseconds) + _attr_bytes(node)
+
+    def _lookup(self, request: Request) -> Answer:
+        request.counters[Counter.LOOKUPS] += 1
+        name = bytes(request.body[:-1])
+        if len(name) > _NAME_MAX:
+            return errno.ENAMETOOLONG
+        node = self._special(request.nodeid, name) if name in (b".", b"..") else None
+        if node is None:
+            node = self._tree.lookup(request.nodeid, name)
+        if node is not None:
+            return (self._entry_bytes(node),)
+        parent = self._tree.node(request.nodeid)
+        if parent is None or parent.ttl_s < _LONG_TTL_S:
+            return errno.ENOENT
+        # Nothing will ever appear in a release: nodeid 0 with a validity is a negative entry that the kernel keeps.
+        return (ENTRY_OUT.pack(0, 0, int(parent.ttl_s), 0, 0, 0) + bytes(ENTRY_BYTES - ENTRY_OUT.size),)
+
+    def _special(self, nodeid: int, name: bytes) -> Node | None:
+        """``.`` and ``..``: looked up by NFS exports only."""
+        place = self._tree.place(nodeid) if name == b".." else None
+        return self._tree.node(place[0] if place else nodeid)
+
+    def _getattr(self, request: Request) -> Answer:
+        node = self._node(request.nodeid)
+        if node is None:
+            return errno.ESTALE
+        seconds, nanoseconds = seconds_and_nanoseconds(node.ttl_s)
+        return (ATTR_OUT.pack(seconds, nanoseconds, 0), _attr_bytes(node))
+
+    def _statx(self, request: Request) -> Answer:
+        node = self._node(request.nodeid)
+        if node is None:
+            return errno.ESTALE
+        seconds, nanoseconds = seconds_and_nanoseconds(node.ttl_s)
+        time = divmod(node.mtime_ns, 1_000_000_000)
+        body = STATX.pack(
+            STATX_BASIC_STATS, _BLOCK_BYTES, 0, node.nlink, 0, node.gid, _TYPE_BITS[node.kind] | node.mode,
+            node.ino, node.size, (node.size + 511) // 512, 0, *time, 0, 0, *time, *time, 0, 0, 0, 0,
+        )  # fmt: skip
+        return (STATX_OUT.pack(seconds, nanoseconds, 0), body)
+
+    def _readlink(self, request: Request) -> Answer:
+        target = self._tree.readlink(request.nodeid)
+        return errno.EINVAL if target is None else (target,)
+
+    def _statfs(self, request: Request) -> Answer:
+        totals = self._tree.totals()
+        blocks = -(-totals.size_bytes // _BLOCK_BYTES)
+        return (STATFS_OUT.pack(blocks, 0, 0, totals.files, 0, _BLOCK_BYTES, _NAME_MAX, _BLOCK_BYTES),)
+
+    # Directories
+
+    def _opendir(self, request: Request) -> Answer:
+        node = self._tree.node(request.nodeid)
+        if node is None:
+            return errno.ESTALE
+        if node.kind != "dir":
+            return errno.ENOTDIR
+        flags = OpenFlag.CACHE_DIR | OpenFlag.KEEP_CACHE if node.ttl_s >= _LONG_TTL_S else OpenFlag(0)
+        return (OPEN_OUT.pack(0, flags, 0),)
+
+    def _readdir(self, request: Request) -> Answer:
+        return self._list(request, plus=False)
+
+    def _readdirplus(self, request: Request) -> Answer:
+        return self._list(request, plus=True)
+
+    def _list(self, request: Request, *, plus: bool) -> Answer:
+        _, cookie, size = READ_IN.unpack_from(request.body)
+        node = self._tree.node(request.nodeid)
+        if node is None:
+            return errno.ESTALE
+        return (self._listings.get(node, plus=plus).slice(cookie, size),)
+
+    # Files
+
+    def _open(self, request: Request) -> Answer:
+        flags, _ = OPEN_IN.unpack_from(request.body)
+        if flags & (os.O_ACCMODE | os.O_TRUNC) != os.O_RDONLY:
+            return errno.EROFS
+        entry = self._opens.join(request.nodeid, request.slot, request.unique)
+        if entry is None:
+            node = self._node(request.nodeid)
+            if node is None:
+                return errno.ESTALE
+            if node.kind != "file":
+                return errno.EISDIR if node.kind == "dir" else errno.ELOOP
+            handle = self._reader.open(node)
+            kept = False
+            try:
+                entry, kept = self._opens.begin(request.nodeid, handle, request.slot, request.unique)
+            finally:
+                if not kept:
+                    handle.close()
+        elif self._opens.is_outdated(entry):
+            # Sealed meanwhile: this open stays of the served kind, the next one is to come with another nodeid.
+            place = self._tree.place(base_id(request.nodeid))
+            if place is not None:
+                self._invalidate(Invalidation(*place))
+        # No file handle number: the nodeid says all, so that a handle outlives every worker.
+        if entry.passthrough:
+            request.counters[Counter.OPENS_PASSTHROUGH] += 1
+            return (OPEN_OUT.pack(0, OpenFlag.PASSTHROUGH, entry.backing_id),)
+        request.counters[Counter.OPENS_SERVED] += 1
+        return (OPEN_OUT.pack(0, OpenFlag.KEEP_CACHE, 0),)
+
+    def abandoned(self, request: Request) -> None:
+        """Nobody took the answer to an OPEN: there will be no RELEASE for it."""
+        self._close(self._opens.end(request.nodeid, request.slot, 0))
+
+    def _release(self, request: Request) -> Answer:
+        self._close(self._opens.end(request.nodeid, request.slot, request.unique))
+        return ()
+
+    def _close(self, handle: Handle | None) -> None:
+        if handle is not None:
+            handle.close()
+
+    def _read(self, request: Request) -> Answer:
+        request.counters[Counter.READS_SERVED] += 1
+        _, offset, size = READ_IN.unpack_from(request.body)
+        node = self._node(request.nodeid)
+        if node is None:
+            return errno.ESTALE
+        size = min(size, node.size - offset)
+        if size <= 0:
+            return ()
+        entry = self._opens.get(request.nodeid)
+        if entry is None:
+            return errno.EBADF
+        handle = self._opens.handle(request.nodeid, entry, lambda: self._reader.open(node))
+        try:
+            found = handle.locate(offset, size)
+            request.counters[Counter.BYTES_SERVED] += size
+            return (handle.read(offset, size),) if found is None else FileRange(*found, size)
+        except (OSError, OpenshelfError) as error:
+            request.counters[Counter.READ_ERRORS] += 1
+            _logger.error("a read of %s failed: %s", _described(node), error)
+            return errno.EIO
+
+    def _lseek(self, request: Request) -> Answer:
+        _, offset, whence = LSEEK_IN.unpack_from(request.body)
+        node = self._node(request.nodeid)
+        if node is None:
+            return errno.ESTALE
+        if whence not in (os.SEEK_DATA, os.SEEK_HOLE):
+            return errno.EINVAL
+        if offset >= node.size:
+            return errno.ENXIO
+        return (LSEEK_OUT.pack(offset if whence == os.SEEK_DATA else node.size),)
+
+    # Extended attributes
+
+    def _xattr(self, node: Node, name: str) -> str | None:
+        if node.release is None:
+            return None
+        match name:
+            case "release":
+                return str(node.release)
+            case "licence":
+                return self._tree.licence(node.release)
+            case "sha256" if node.entry is not None:
+                return node.entry.sha256.hex()
+            case "cached" if node.entry is not None:
+                cached = self._reader.cached_bytes(node)
+                return "yes" if cached >= node.size else "partly" if cached else "no"
+        return None
+
+    def _getxattr(self, request: Request) -> Answer:
+        (size,) = GETXATTR_IN.unpack_from(request.body)
+        name = bytes(request.body[GETXATTR_IN.size : -1])
+        node = self._node(request.nodeid)
+        if node is None:
+            return errno.ESTALE
+        prefix = _XATTR_PREFIX.encode()
+        if not name.startswith(prefix):
+            return errno.ENODATA
+        value = self._xattr(node, name[len(prefix) :].decode("utf-8", "replace"))
+        return errno.ENODATA if value is None else _sized(value.encode(), size)
+
+    def _listxattr(self, request: Request) -> Answer:
+        (size,) = GETXATTR_IN.unpack_from(request.body)
+        node = self._node(request.nodeid)
+        if node is None:
+            return errno.ESTALE
+        names = [name for name in _XATTRS if self._xattr(node, name) is not None]
+        return _sized("".join(f"{_XATTR_PREFIX}{name}\0" for name in names).encode(), size)
+
+
+def _no_answer(_: Request) -> None:
+    return None
+
+
+def _sized(value: bytes, size: int) -> Answer:
+    """An xattr answer: its length when asked with size 0, else the value, or ERANGE."""
+    if size == 0:
+        return (GETXATTR_OUT.pack(len(value)),)
+    return errno.ERANGE if len(value) > size else (value,)
+
+
+def _attr_bytes(node: Node) -> bytes:
+    seconds, nanoseconds = divmod(node.mtime_ns, 1_000_000_000)
+    nlink = 2 if node.kind == "dir" and node.nlink < 2 else node.nlink
+    return ATTR.pack(
+        node.ino, node.size, (node.size + 511) // 512, seconds, seconds, seconds,
+        nanoseconds, nanoseconds, nanoseconds, _TYPE_BITS[node.kind] | node.mode, nlink, 0, node.gid, 0,
+        _BLOCK_BYTES, 0,
+    )  # fmt: skip
+
+
+def _described(node: Node) -> str:
+    """A file for the log: its digest, and the release it is read from (a path may hold what a log must not)."""
+    digest = node.entry.sha256.hex() if node.entry is not None else f"node {node.nodeid}"
+    return f"{digest} in {node.release}" if node.release is not None else digest
