@@ -1,0 +1,157 @@
+"""The last good state of the feed on disk: which releases and tags there are, and up to which event.
+
+It lets a mount start without the catalog. SQLite; each step of the feed is one transaction.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from catalog.names import Collection, is_digest, is_name, parse_collection
+from catalog.trust import BadFeed
+from openshelf.errors import UsageError
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS releases (
+    collection TEXT NOT NULL, version TEXT NOT NULL, manifest_digest TEXT NOT NULL, PRIMARY KEY (collection, version)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS tags (
+    collection TEXT NOT NULL, tag TEXT NOT NULL, version TEXT NOT NULL, PRIMARY KEY (collection, tag)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS position (one INTEGER PRIMARY KEY CHECK (one = 1), epoch INTEGER, serial INTEGER);
+"""
+
+
+class FeedState:
+    """Releases, tags and the feed position. Thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
+        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.executescript(_SCHEMA)
+
+    @property
+    def position(self) -> tuple[int, int] | None:
+        """Epoch and serial that this state is of; None when there is none yet."""
+        with self._lock:
+            found = self._db.execute("SELECT epoch, serial FROM position").fetchone()
+        return None if found is None else (int(found[0]), int(found[1]))
+
+    def collections(self) -> list[Collection]:
+        """All collections with releases."""
+        with self._lock:
+            found = self._db.execute("SELECT DISTINCT collection FROM releases ORDER BY collection").fetchall()
+        return [parse_collection(name) for (name,) in found]
+
+    def releases(self, collection: Collection) -> dict[str, str]:
+        """Version → manifest digest (hexadecimal) of a collection."""
+        with self._lock:
+            rows = self._db.execute(
+                "SELECT version, manifest_digest FROM releases WHERE collection = ?", (str(collection),)
+            ).fetchall()
+        return dict(rows)
+
+    def tags(self, collection: Collection) -> dict[str, str]:
+        """Tag → version of a collection."""
+        with self._lock:
+            rows = self._db.execute("SELECT tag, version FROM tags WHERE collection = ?", (str(collection),)).fetchall()
+        return dict(rows)
+
+    def uses(self, manifest_digest: str) -> bool:
+        """Whether any release has this manifest."""
+        with self._lock:
+            asked = self._db.execute("SELECT 1 FROM releases WHERE manifest_digest = ? LIMIT 1", (manifest_digest,))
+            return asked.fetchone() is not None
+
+    def replace(self, snapshot: Mapping[str, Any]) -> set[Collection]:
+        """Take a verified snapshot; the collections that differ from before."""
+        releases = {_release_key(item): _digest(item) for item in snapshot["releases"]}
+        tags = {_tag_key(item): _name(item, "version") for item in snapshot["tags"]}
+        with self._lock:
+            before = {(c, v): d for c, v, d in self._db.execute("SELECT * FROM releases")}
+            tags_before = {(c, t): v for c, t, v in self._db.execute("SELECT * FROM tags")}
+            changed = {key[0] for key in before.keys() | releases.keys() if before.get(key) != releases.get(key)}
+            changed |= {key[0] for key in tags_before.keys() | tags.keys() if tags_before.get(key) != tags.get(key)}
+            self._db.execute("BEGIN IMMEDIATE")
+            with self._db:
+                self._db.execute("DELETE FROM releases")
+                self._db.execute("DELETE FROM tags")
+                self._db.executemany("INSERT INTO releases VALUES (?, ?, ?)", [(*k, d) for k, d in releases.items()])
+                self._db.executemany("INSERT INTO tags VALUES (?, ?, ?)", [(*k, v) for k, v in tags.items()])
+                self._move(snapshot)
+        return {parse_collection(name) for name in changed}
+
+    def apply(self, events: Iterable[Mapping[str, Any]]) -> set[Collection]:
+        """Take verified events in order; the collections that they concern."""
+        concerned: set[Collection] = set()
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            with self._db:
+                for event in events:
+                    concerned |= self._apply(event)
+                    self._move(event)
+        return concerned
+
+    def _apply(self, event: Mapping[str, Any]) -> set[Collection]:
+        """One event; types that change no name (``key``, ``hidden``, ``access``) only move the position."""
+        match event["type"]:
+            case "published":
+                statement = "INSERT OR REPLACE INTO releases VALUES (?, ?, ?)"
+                values: tuple[str, ...] = (*_release_key(event), _digest(event))
+            case "withdrawn":
+                self._db.execute("DELETE FROM tags WHERE collection = ? AND version = ?", _release_key(event))
+                statement = "DELETE FROM releases WHERE collection = ? AND version = ?"
+                values = _release_key(event)
+            case "tagged":
+                statement = "INSERT OR REPLACE INTO tags VALUES (?, ?, ?)"
+                values = (*_tag_key(event), _name(event, "version"))
+            case "untagged":
+                statement, values = "DELETE FROM tags WHERE collection = ? AND tag = ?", _tag_key(event)
+            case _:
+                return set()
+        self._db.execute(statement, values)
+        return {parse_collection(values[0])}
+
+    def _move(self, document: Mapping[str, Any]) -> None:
+        place = (document["epoch"], document["serial"])
+        self._db.execute("INSERT OR REPLACE INTO position VALUES (1, ?, ?)", place)
+
+    def close(self) -> None:
+        """Close the database."""
+        with self._lock:
+            self._db.close()
+
+
+def _collection(item: Mapping[str, Any]) -> str:
+    try:
+        return str(parse_collection(item["collection"]))
+    except (KeyError, AttributeError, TypeError, UsageError) as error:
+        raise BadFeed("feed") from error
+
+
+def _name(item: Mapping[str, Any], key: str) -> str:
+    value = item.get(key)
+    if not isinstance(value, str) or not is_name(value):
+        raise BadFeed("feed")
+    return value
+
+
+def _digest(item: Mapping[str, Any]) -> str:
+    value = item.get("manifest_digest")
+    if not isinstance(value, str) or not is_digest(value):
+        raise BadFeed("feed")
+    return value
+
+
+def _release_key(item: Mapping[str, Any]) -> tuple[str, str]:
+    return _collection(item), _name(item, "version")
+
+
+def _tag_key(item: Mapping[str, Any]) -> tuple[str, str]:
+    return _collection(item), _name(item, "tag")

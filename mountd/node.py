@@ -1,0 +1,93 @@
+"""The data side of one mount, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from catalog.client import Client
+from mountd.cache.layout import CacheError
+from mountd.cache.store import Cache
+from mountd.fetch.fetcher import Counters, Fetcher
+from mountd.fetch.fill import Supply
+from mountd.fetch.pool import Pool
+from mountd.follow import Credentials, Follower
+from mountd.inodes import InodeTable
+from mountd.interfaces import Facts, MountConfig, Reader, Tree
+from mountd.reader import CacheReader
+from mountd.tree import MountTree
+
+STALL_S = 15.0
+"""A source that sends nothing for this long is given up, and asked again."""
+
+
+class Node:
+    """Tree, reader and follower over one cache (:class:`mountd.interfaces.Stack`)."""
+
+    def __init__(self, config: MountConfig) -> None:
+        if config.cache.resolve().is_relative_to(config.mountpoint.resolve()):
+            raise CacheError(
+                "cache_in_mount", "The cache lies inside the mount point", "Choose a --cache folder outside of it."
+            )
+        self._cache = Cache.open(config.cache, config.cache_size_bytes)
+        self._table = InodeTable.open(self._cache.layout.inodes)
+        self._client = Client(config.catalog, config.token, timeout_s=STALL_S)
+        self._fetcher = Fetcher(self._client, Counters())
+        self._pool = Pool()
+        supply = Supply(self._cache, self._fetcher, self._pool)
+        self._tree = MountTree(self._table, self._status)
+        self._reader = CacheReader(self._tree, supply)
+        self.tree: Tree = self._tree
+        self.reader: Reader = self._reader
+        self._follower = Follower(self._client, Credentials(config.token, config.catalog_key), self._cache, self._tree)
+
+    def start(self, *, resume: bool) -> None:
+        """See :meth:`mountd.interfaces.Stack.start`."""
+        self._follower.start(resume=resume)
+
+    def facts(self) -> Facts:
+        """See :meth:`mountd.interfaces.Stack.facts`."""
+        standing = self._follower.standing()
+        trouble = self._cache.failure()
+        more = {**dict(self._fetcher.counters.items()), "evictions": self._cache.evictions}
+        return Facts(
+            self._cache.total_bytes,
+            self._cache.limit_bytes,
+            self._follower.trust.epoch,
+            self._follower.trust.serial,
+            self._follower.is_stale(),
+            standing.online,
+            self._tree.releases(),
+            "; ".join(filter(None, (standing.reason, trouble and f"served from the store: {trouble}"))),
+            tuple(sorted(more.items())),
+        )
+
+    def _status(self) -> Mapping[str, object]:
+        facts = self.facts()
+        totals = self._tree.totals()
+        return {
+            "releases": facts.releases,
+            "files": totals.files,
+            "size_bytes": totals.size_bytes,
+            "feed_epoch": facts.feed_epoch,
+            "feed_serial": facts.feed_serial,
+            "stale": facts.stale,
+            "online": facts.online,
+            "reason": facts.reason,
+            "cache_bytes": facts.cache_bytes,
+            "cache_limit_bytes": facts.cache_limit_bytes,
+        }
+
+    def close(self) -> None:
+        """See :meth:`mountd.interfaces.Stack.close`."""
+        self._follower.close()
+        self._fetcher.stop()
+        self._pool.close()
+        self._reader.close()
+        self._table.close()
+        self._client.close()
+        self._cache.close()
+
+
+def build(config: MountConfig) -> Node:
+    """The data side for ``config``, not yet started. OpenshelfError when the cache cannot be used."""
+    return Node(config)

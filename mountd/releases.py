@@ -1,0 +1,266 @@
+"""The inside of one release: nodes from its mapped manifest, found by path, by node id, and by folder."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+from catalog.names import ReleaseRef
+from mountd import inodes
+from mountd.interfaces import Node
+from mountd.rows import AFTER_SLASH, Rows
+
+CONTENT_TTL_S = 4 * 3600.0
+"""Nothing inside a release changes."""
+FOLDER_TTL_S = 1.0
+"""Tags, the folders above releases, and the releases' own entries in them."""
+FOLDER_MODE = 0o555
+MADE_MODE = 0o444
+RECORD_NAMES = (b"release.json", b"release.json.sig")
+KEPT_FOLDERS = 65_536
+"""Bounds of folders that are remembered, per release."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRelease:
+    """A release that the mount shows: verified, with its manifest on disk.
+
+    ``record`` and ``signature`` are the bytes of ``release.json`` and ``release.json.sig``; ``open_rows`` maps the
+    manifest (called once, at the first name that is asked for).
+    """
+
+    ref: ReleaseRef
+    manifest_digest: str
+    files: int
+    size_bytes: int
+    created_ns: int
+    licence: str | None
+    record: bytes
+    signature: bytes
+    open_rows: Callable[[], Rows]
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A folder: its path with a ``/`` at the end (empty for the release's own), depth, and rows [low, high)."""
+
+    prefix: bytes
+    depth: int
+    low: int
+    high: int
+
+
+class ReleaseTree:
+    """The names and nodes of one release, whose own folder has node id ``base_id(slot)``. Thread-safe."""
+
+    def __init__(self, slot: int, parent_id: int, listed: ListedRelease) -> None:
+        self.slot = slot
+        self.parent_id = parent_id
+        self.listed = listed
+        self.nodeid = inodes.base_id(slot)
+        self._lock = threading.Lock()
+        self._rows: Rows | None = None
+        self._spans: dict[int, _Span] = {}
+        self._made = (listed.record, listed.signature)
+
+    @property
+    def name(self) -> bytes:
+        """The version: the release's name in its collection's folder."""
+        return self.listed.ref.version.encode()
+
+    def root(self) -> Node:
+        """The release's own folder."""
+        return self.folder(self.nodeid, FOLDER_TTL_S)
+
+    def node(self, nodeid: int) -> Node | None:
+        """The node with this id, if it is one of the release's."""
+        _, place = inodes.split(nodeid)
+        if place == 0:
+            return self.root()
+        if place & inodes.FILE_BIT:
+            if place & inodes.MADE_BIT:
+                number = place & ~(inodes.FILE_BIT | inodes.MADE_BIT)
+                return self.made_file(number) if number < len(self._made) else None
+            row = place & ~inodes.FILE_BIT
+            return self.file(row, whole=True) if row < len(self.rows()) else None
+        return None if self._span(nodeid) is None else self.folder(nodeid, CONTENT_TTL_S)
+
+    def lookup(self, parent_id: int, name: bytes) -> Node | None:
+        """The entry ``name`` of one of the release's folders."""
+        span = self._span(parent_id)
+        if span is None:
+            return None
+        if not span.prefix and name in RECORD_NAMES:
+            return self.made_file(RECORD_NAMES.index(name))
+        rows = self.rows()
+        path = span.prefix + name
+        row = rows.lower_bound(path, span.low, span.high)
+        if row < span.high and rows.path(row) == path:
+            return self.file(row, whole=True)
+        below = path + b"/"
+        row = rows.lower_bound(below, row, span.high)
+        if row < span.high and rows.path(row).startswith(below):
+            return self.folder(inodes.folder_id(self.slot, span.depth + 1, row), CONTENT_TTL_S)
+        return None
+
+    def children(self, nodeid: int) -> Sequence[tuple[bytes, Node]]:
+        """The entries of one of the release's folders, in order of name bytes."""
+        span = self._span(nodeid)
+        return () if span is None else ReleaseEntries(self, span)
+
+    def place(self, nodeid: int) -> tuple[int, bytes] | None:
+        """The parent's node id and the name of a node of the release."""
+        _, place = inodes.split(nodeid)
+        if place == 0:
+            return self.parent_id, self.name
+        if place & inodes.MADE_BIT and place & inodes.FILE_BIT:
+            return self.nodeid, RECORD_NAMES[place & 1]
+        if place & inodes.FILE_BIT:
+            row = place & ~inodes.FILE_BIT
+            if row >= len(self.rows()):
+                return None
+            path = self.rows().path(row)
+        else:
+            span = self._span(nodeid)
+            if span is None:
+                return None
+            path = span.prefix[:-1]
+        folder, _, name = path.rpartition(b"/")
+        return self._folder_at(folder), name
+
+    def rows(self) -> Rows:
+        """The mapped manifest."""
+        rows = self._rows
+        if rows is None:
+            with self._lock:
+                rows = self._rows = self._rows or self.listed.open_rows()
+        return rows
+
+    def _folder_at(self, path: bytes) -> int:
+        """The node id of the existing folder ``path``."""
+        if not path:
+            return self.nodeid
+        rows = self.rows()
+        first = rows.lower_bound(path + b"/", 0, len(rows))
+        return inodes.folder_id(self.slot, path.count(b"/") + 1, first)
+
+    def _span(self, nodeid: int) -> _Span | None:
+        span = self._spans.get(nodeid)
+        if span is None:
+            depth, low = inodes.folder_place(inodes.split(nodeid)[1])
+            span = self._make_span(depth, low)
+            if span is not None:
+                if len(self._spans) >= KEPT_FOLDERS:
+                    self._spans = {}
+                self._spans[nodeid] = span
+        return span
+
+    def _make_span(self, depth: int, low: int) -> _Span | None:
+        rows = self.rows()
+        if depth == 0:
+            return _Span(b"", 0, 0, len(rows))
+        if depth >= inodes.MAX_DEPTH or low >= len(rows):
+            return None
+        names = rows.path(low).split(b"/", depth)
+        if len(names) <= depth:
+            return None
+        folder = b"/".join(names[:depth])
+        if low and rows.path(low - 1).startswith(folder + b"/"):
+            return None
+        return _Span(folder + b"/", depth, low, rows.lower_bound(folder + AFTER_SLASH, low, len(rows)))
+
+    def folder(self, nodeid: int, ttl_s: float) -> Node:
+        """The node of an existing folder."""
+        return Node(nodeid, nodeid, "dir", FOLDER_MODE, 0, self.listed.created_ns, ttl_s, release=self.listed.ref)
+
+    def file(self, row: int, *, whole: bool) -> Node:
+        """The node of the file in a row, with its entry when it is to be ``whole``."""
+        rows = self.rows()
+        size, mode, mtime_ns = rows.attributes(row)
+        nodeid = inodes.file_id(self.slot, row)
+        entry = rows.entry(row) if whole else None
+        return Node(nodeid, nodeid, "file", mode, size, mtime_ns, CONTENT_TTL_S, 1, 0, entry, None, self.listed.ref)
+
+    def made_file(self, number: int) -> Node:
+        """The node of one of the files that the mount adds."""
+        nodeid, content = inodes.made_id(self.slot, number), self._made[number]
+        return Node(
+            nodeid,
+            nodeid,
+            "file",
+            MADE_MODE,
+            len(content),
+            self.listed.created_ns,
+            CONTENT_TTL_S,
+            content=content,
+            release=self.listed.ref,
+        )
+
+
+class ReleaseEntries(Sequence[tuple[bytes, Node]]):
+    """The entries of one folder as numbers (8 bytes each); names and nodes are made when they are asked for."""
+
+    def __init__(self, tree: ReleaseTree, span: _Span) -> None:
+        self._tree = tree
+        self._span = span
+        self._rows = tree.rows()
+        self._numbers = self._rows.entries(span.prefix, span.low, span.high)
+        self._made: tuple[tuple[int, bytes], ...] = ()
+        if not span.prefix:
+            self._made = tuple((self._position(name), name) for name in RECORD_NAMES)
+
+    def _position(self, name: bytes) -> int:
+        """Before which of the manifest's entries a file that the mount makes stands."""
+        low, high = 0, len(self._numbers)
+        while low < high:
+            middle = (low + high) >> 1
+            if self._name(middle) < name:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _name(self, at: int) -> bytes:
+        number = int(self._numbers[at])
+        path = self._rows.path(number if number >= 0 else ~number)
+        start = len(self._span.prefix)
+        return path[start:] if number >= 0 else path[start : path.index(b"/", start)]
+
+    def __len__(self) -> int:
+        return len(self._numbers) + len(self._made)
+
+    def _manifest_entry(self, number: int) -> tuple[bytes, Node]:
+        tree, start = self._tree, len(self._span.prefix)
+        if number >= 0:
+            return self._rows.path(number)[start:], tree.file(number, whole=False)
+        path = self._rows.path(~number)
+        nodeid = inodes.folder_id(tree.slot, self._span.depth + 1, ~number)
+        return path[start : path.index(b"/", start)], tree.folder(nodeid, CONTENT_TTL_S)
+
+    def __iter__(self) -> Iterator[tuple[bytes, Node]]:
+        start = 0
+        for number, (position, name) in enumerate(self._made):
+            for at in self._numbers[start:position].tolist():
+                yield self._manifest_entry(at)
+            start = position
+            yield name, self._tree.made_file(number)
+        for at in self._numbers[start:].tolist():
+            yield self._manifest_entry(at)
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[bytes, Node]: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[tuple[bytes, Node]]: ...
+    def __getitem__(self, at: int | slice) -> tuple[bytes, Node] | Sequence[tuple[bytes, Node]]:
+        if isinstance(at, slice):
+            return [self[index] for index in range(*at.indices(len(self)))]
+        if at < 0:
+            at += len(self)
+        for number, (position, name) in enumerate(self._made):
+            if at == position + number:
+                return name, self._tree.made_file(number)
+            if at < position + number:
+                return self._manifest_entry(int(self._numbers[at - number]))
+        return self._manifest_entry(int(self._numbers[at - len(self._made)]))

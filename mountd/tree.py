@@ -1,0 +1,299 @@
+"""The whole tree: kinds, namespaces, collections, releases, tags, and the mount's own status file.
+
+Readers take no lock: folders' entries are replaced as a whole when something changes, under one lock.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from catalog.manifest import DEFAULT_MTIME_NS
+from catalog.names import KINDS, Collection, ReleaseRef
+from mountd import inodes
+from mountd.inodes import InodeTable
+from mountd.interfaces import ROOT_ID, Invalidation, Node, Totals
+from mountd.releases import FOLDER_MODE, FOLDER_TTL_S, MADE_MODE, ListedRelease, ReleaseTree
+
+log = logging.getLogger("openshelf.mount.tree")
+
+OWN_FOLDER = b".openshelf"
+STATUS_NAME = b"status.json"
+_FIRST_KIND_ID = 2
+_OWN_FOLDER_ID = 64
+_STATUS_PLACES = 1 << 32
+"""Each second's status is a file of its own, so that nothing changes under a node id."""
+_STATUS_KEPT = 64
+
+
+@dataclass(slots=True)
+class _Folder:
+    """A folder above releases. ``entries`` is never changed, only replaced."""
+
+    nodeid: int
+    parent_id: int
+    name: bytes
+    entries: Mapping[bytes, _Entry] = field(default_factory=dict)
+
+    def node(self) -> Node:
+        return Node(self.nodeid, self.nodeid, "dir", FOLDER_MODE, 0, DEFAULT_MTIME_NS, FOLDER_TTL_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """A tag: a symbolic link beside the release that it names."""
+
+    nodeid: int
+    parent_id: int
+    name: bytes
+    target: bytes
+
+    def node(self) -> Node:
+        return Node(self.nodeid, self.nodeid, "link", 0o777, len(self.target), DEFAULT_MTIME_NS, FOLDER_TTL_S)
+
+
+_Entry = _Folder | _Link | ReleaseTree
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionState:
+    """All that the mount shows of a collection: its releases, and tags that name one of them (others are left out)."""
+
+    collection: Collection
+    releases: Sequence[ListedRelease]
+    tags: Mapping[str, str]
+
+
+class MountTree:
+    """The names of the mount. ``status`` gives what ``/.openshelf/status.json`` says. Thread-safe."""
+
+    def __init__(self, table: InodeTable, status: Callable[[], Mapping[str, object]] = dict) -> None:
+        self._table = table
+        self._status = status
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[Invalidation], None]] = []
+        self._totals: dict[ReleaseRef, tuple[int, int]] = {}
+        self._total = Totals(0, 0)
+        self._status_nodes: dict[int, Node] = {}
+        self._own = _Folder(_OWN_FOLDER_ID, ROOT_ID, OWN_FOLDER)
+        self._kinds = {
+            kind: _Folder(_FIRST_KIND_ID + number, ROOT_ID, kind.encode()) for number, kind in enumerate(KINDS)
+        }
+        top: dict[bytes, _Entry] = {folder.name: folder for folder in (self._own, *self._kinds.values())}
+        self._root = _Folder(ROOT_ID, ROOT_ID, b"", top)
+        self._fixed = {folder.nodeid: folder for folder in (self._root, self._own, *self._kinds.values())}
+        self._by_slot: dict[int, _Entry] = {}
+
+    # -- reading
+
+    def node(self, nodeid: int) -> Node | None:
+        """The node with this id; also of a release that was withdrawn while files of it are open."""
+        slot, place = inodes.split(nodeid)
+        if slot == 0:
+            if place & inodes.FILE_BIT:
+                return self._status_nodes.get(nodeid) or self._status_node(nodeid)
+            fixed = self._fixed.get(nodeid)
+            return None if fixed is None else fixed.node()
+        found = self._by_slot.get(slot)
+        if isinstance(found, ReleaseTree):
+            return found.node(nodeid)
+        return None if found is None or place else found.node()
+
+    def lookup(self, parent_id: int, name: bytes) -> Node | None:
+        """The entry ``name`` of a folder."""
+        found = self._find(parent_id)
+        if isinstance(found, ReleaseTree):
+            return found.lookup(parent_id, name) if self._is_listed(found) else None
+        if not isinstance(found, _Folder):
+            return None
+        if found is self._own:
+            return self._status_node() if name == STATUS_NAME else None
+        entry = found.entries.get(name)
+        return None if entry is None else entry.root() if isinstance(entry, ReleaseTree) else entry.node()
+
+    def children(self, nodeid: int) -> Sequence[tuple[bytes, Node]]:
+        """The entries of a folder in order of name bytes."""
+        found = self._find(nodeid)
+        if isinstance(found, ReleaseTree):
+            return found.children(nodeid) if self._is_listed(found) else ()
+        if not isinstance(found, _Folder):
+            return ()
+        if found is self._own:
+            return [(STATUS_NAME, self._status_node())]
+        return [
+            (name, entry.root() if isinstance(entry, ReleaseTree) else entry.node())
+            for name, entry in sorted(found.entries.items(), key=lambda item: item[0])
+        ]
+
+    def place(self, nodeid: int) -> tuple[int, bytes] | None:
+        """The parent's id and the name of a node; None for the root and for unknown ids."""
+        slot, place = inodes.split(nodeid)
+        if slot == 0 and place & inodes.FILE_BIT:
+            return _OWN_FOLDER_ID, STATUS_NAME
+        found = self._find(nodeid)
+        if found is None or nodeid == ROOT_ID:
+            return None
+        return found.place(nodeid) if isinstance(found, ReleaseTree) else (found.parent_id, found.name)
+
+    def readlink(self, nodeid: int) -> bytes | None:
+        """The target of a tag, relative to its folder."""
+        found = self._find(nodeid)
+        return found.target if isinstance(found, _Link) else None
+
+    def licence(self, release: ReleaseRef) -> str | None:
+        """The SPDX expression of a listed release."""
+        namespace = self._kinds[release.collection.folder].entries.get(release.collection.namespace.encode())
+        collection = namespace.entries.get(release.collection.name.encode()) if isinstance(namespace, _Folder) else None
+        found = collection.entries.get(release.version.encode()) if isinstance(collection, _Folder) else None
+        return found.listed.licence if isinstance(found, ReleaseTree) else None
+
+    def totals(self) -> Totals:
+        """Files and bytes of all listed releases."""
+        return self._total
+
+    def releases(self) -> int:
+        """How many releases are listed."""
+        return len(self._totals)
+
+    def subscribe(self, callback: Callable[[Invalidation], None]) -> None:
+        """Call ``callback`` for every name that appears, goes away or points elsewhere."""
+        self._callbacks.append(callback)
+
+    def _find(self, nodeid: int) -> _Entry | None:
+        slot, _ = inodes.split(nodeid)
+        return self._by_slot.get(slot) if slot else self._fixed.get(nodeid)
+
+    def _is_listed(self, release: ReleaseTree) -> bool:
+        parent = self._find(release.parent_id)
+        return isinstance(parent, _Folder) and parent.entries.get(release.name) is release
+
+    def _status_node(self, nodeid: int | None = None) -> Node:
+        content = json.dumps(dict(self._status()), ensure_ascii=False, indent=1).encode() + b"\n"
+        chosen = nodeid or inodes.file_id(0, int(time.time()) % _STATUS_PLACES)
+        with self._lock:
+            kept = self._status_nodes.get(chosen)
+            if kept is None:
+                now_ns = time.time_ns()
+                kept = Node(chosen, chosen, "file", MADE_MODE, len(content), now_ns, FOLDER_TTL_S, content=content)
+                while len(self._status_nodes) >= _STATUS_KEPT:
+                    del self._status_nodes[next(iter(self._status_nodes))]
+                self._status_nodes[chosen] = kept
+            return kept
+
+    # -- changing
+
+    def update(self, states: Iterable[CollectionState]) -> None:
+        """Show each collection as it now is; a collection without releases disappears.
+
+        What stays the same keeps its node ids and is not invalidated. Node ids that are new are on disk before
+        anything is shown.
+        """
+        states = list(states)
+        self._table.slots([name for state in states for name in _slot_names(state)])
+        changed: list[Invalidation] = []
+        with self._lock:
+            folders = [(state.collection, *self._show(state, changed)) for state in states]
+            self._attach([(namespace, folder) for _, namespace, folder in folders], changed)
+            self._attach([(self._kinds[each.folder], namespace) for each, namespace, _ in folders], changed)
+            files = sum(files for files, _ in self._totals.values())
+            self._total = Totals(files, sum(size for _, size in self._totals.values()))
+        for invalidation in changed:
+            for callback in self._callbacks:
+                callback(invalidation)
+
+    def collections(self) -> list[Collection]:
+        """All collections that are shown."""
+        return [
+            Collection(kind, namespace.name.decode(), name.decode())
+            for kind, folder in self._kinds.items()
+            for namespace in folder.entries.values()
+            if isinstance(namespace, _Folder)
+            for name in namespace.entries
+        ]
+
+    def _show(self, state: CollectionState, changed: list[Invalidation]) -> tuple[_Folder, _Folder]:
+        """Replace what a collection's folder holds: the folders of its namespace and its own."""
+        collection = state.collection
+        kind = self._kinds[collection.folder]
+        namespace = self._subfolder(kind, f"{collection.folder}/{collection.namespace}")
+        folder = self._subfolder(namespace, str(collection))
+        before = folder.entries
+        after = self._entries(folder, before, state)
+        for entry in before.values():
+            if isinstance(entry, ReleaseTree):
+                self._totals.pop(entry.listed.ref, None)
+        for entry in after.values():
+            self._by_slot[inodes.split(entry.nodeid)[0]] = entry
+            if isinstance(entry, ReleaseTree):
+                self._totals[entry.listed.ref] = entry.listed.files, entry.listed.size_bytes
+        folder.entries = after
+        names = (name for name in sorted(before.keys() | after.keys()) if before.get(name) is not after.get(name))
+        changed += [Invalidation(folder.nodeid, name) for name in names]
+        return namespace, folder
+
+    def _subfolder(self, parent: _Folder, path: str) -> _Folder:
+        """The folder ``path``, whether it is shown at present or not."""
+        [slot] = self._table.slots([f"d {path}"])
+        known = self._by_slot.get(slot)
+        if isinstance(known, _Folder):
+            return known
+        made = _Folder(inodes.base_id(slot), parent.nodeid, path.rpartition("/")[2].encode())
+        self._by_slot[slot] = made
+        return made
+
+    def _entries(self, folder: _Folder, before: Mapping[bytes, _Entry], state: CollectionState) -> dict[bytes, _Entry]:
+        after: dict[bytes, _Entry] = {}
+        for listed in state.releases:
+            [slot] = self._table.slots([_release_slot(listed)])
+            name = listed.ref.version.encode()
+            known = before.get(name) or self._by_slot.get(slot)
+            same = isinstance(known, ReleaseTree) and known.slot == slot
+            after[name] = known if same and known is not None else ReleaseTree(slot, folder.nodeid, listed)
+        for tag, version in state.tags.items():
+            if version.encode() not in after or tag.encode() in after:
+                continue
+            [slot] = self._table.slots([_tag_slot(state.collection, tag, version)])
+            known = before.get(tag.encode())
+            link = _Link(inodes.base_id(slot), folder.nodeid, tag.encode(), version.encode())
+            after[link.name] = known if known == link and known is not None else link
+        return after
+
+    def _attach(self, pairs: Iterable[tuple[_Folder, _Folder]], changed: list[Invalidation]) -> None:
+        """Show each folder in its parent when there is something in it, else hide it."""
+        replaced: dict[int, tuple[_Folder, dict[bytes, _Entry]]] = {}
+        for parent, folder in pairs:
+            if parent.nodeid not in replaced:
+                replaced[parent.nodeid] = parent, dict(parent.entries)
+            entries = replaced[parent.nodeid][1]
+            shown = folder.name in entries
+            if bool(folder.entries) == shown:
+                continue
+            if shown:
+                del entries[folder.name]
+            else:
+                entries[folder.name] = folder
+            changed.append(Invalidation(parent.nodeid, folder.name))
+        for parent, entries in replaced.values():
+            parent.entries = entries
+
+
+def _slot_names(state: CollectionState) -> list[str]:
+    collection = state.collection
+    names = [f"d {collection.folder}/{collection.namespace}", f"d {collection}"]
+    names += [_release_slot(listed) for listed in state.releases]
+    names += [_tag_slot(collection, tag, version) for tag, version in state.tags.items()]
+    return names
+
+
+def _release_slot(listed: ListedRelease) -> str:
+    """A release's name in the table: with its manifest, whose rows the node ids are made of."""
+    return f"r {listed.ref} {listed.manifest_digest}"
+
+
+def _tag_slot(collection: Collection, tag: str, version: str) -> str:
+    """A tag's name in the table: with what it points to, since a link's target never changes under a node id."""
+    return f"t {collection} {tag} {version}"
