@@ -1,0 +1,1 @@
+"""The command-line functions of the mount, one module each."""
