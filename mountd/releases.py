@@ -19,6 +19,7 @@ FOLDER_TTL_S = 1.0
 FOLDER_MODE = 0o555
 MADE_MODE = 0o444
 RECORD_NAMES = (b"release.json", b"release.json.sig")
+KEPT_FILES = 1024
 KEPT_FOLDERS = 65_536
 """Bounds of folders that are remembered, per release."""
 
@@ -63,6 +64,7 @@ class ReleaseTree:
         self._lock = threading.Lock()
         self._rows: Rows | None = None
         self._spans: dict[int, _Span] = {}
+        self._files: dict[int, Node] = {}
         self._made = (listed.record, listed.signature)
 
     @property
@@ -84,7 +86,7 @@ class ReleaseTree:
                 number = place & ~(inodes.FILE_BIT | inodes.MADE_BIT)
                 return self.made_file(number) if number < len(self._made) else None
             row = place & ~inodes.FILE_BIT
-            return self.file(row, whole=True) if row < len(self.rows()) else None
+            return self._whole_file(row) if row < len(self.rows()) else None
         return None if self._span(nodeid) is None else self.folder(nodeid, CONTENT_TTL_S)
 
     def lookup(self, parent_id: int, name: bytes) -> Node | None:
@@ -98,7 +100,7 @@ class ReleaseTree:
         path = span.prefix + name
         row = rows.lower_bound(path, span.low, span.high)
         if row < span.high and rows.path(row) == path:
-            return self.file(row, whole=True)
+            return self._whole_file(row)
         below = path + b"/"
         row = rows.lower_bound(below, row, span.high)
         if row < span.high and rows.path(row).startswith(below):
@@ -137,6 +139,15 @@ class ReleaseTree:
             with self._lock:
                 rows = self._rows = self._rows or self.listed.open_rows()
         return rows
+
+    def _whole_file(self, row: int) -> Node:
+        """The node of a file with its entry; recent ones are kept, since a reader asks at every request."""
+        node = self._files.get(row)
+        if node is None:
+            if len(self._files) >= KEPT_FILES:
+                self._files = {}
+            node = self._files[row] = self.file(row, whole=True)
+        return node
 
     def _folder_at(self, path: bytes) -> int:
         """The node id of the existing folder ``path``."""

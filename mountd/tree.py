@@ -28,6 +28,7 @@ _OWN_FOLDER_ID = 64
 _STATUS_PLACES = 1 << 32
 """Each second's status is a file of its own, so that nothing changes under a node id."""
 _STATUS_KEPT = 64
+_STATUS_BYTES = 4096
 
 
 @dataclass(slots=True)
@@ -172,7 +173,9 @@ class MountTree:
         return isinstance(parent, _Folder) and parent.entries.get(release.name) is release
 
     def _status_node(self, nodeid: int | None = None) -> Node:
-        content = json.dumps(dict(self._status()), ensure_ascii=False, indent=1).encode() + b"\n"
+        content = json.dumps(dict(self._status()), ensure_ascii=False, indent=1).encode()
+        # Always of the same size, since the kernel may hold the size of another second's.
+        content = content.ljust(_STATUS_BYTES - 1) + b"\n"
         chosen = nodeid or inodes.file_id(0, int(time.time()) % _STATUS_PLACES)
         with self._lock:
             kept = self._status_nodes.get(chosen)
