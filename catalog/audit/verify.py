@@ -1,0 +1,82 @@
+"""Check the ledger: its chain, its head, and the signed checkpoint that lies outside the database.
+
+A chain alone does not show that its tail was cut off or that all of it was written anew; the checkpoint does, as far
+as it reaches.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from catalog.audit import ledger
+from catalog.audit.schemas import LedgerState
+from catalog.database.models import LedgerEntry
+from catalog.runtime import Runtime
+from catalog.signing import SignatureError, Signed, verify
+from compliance.ledger import LedgerBroken, verify_chain
+from openshelf.errors import OpenshelfError
+
+
+def checkpoint_path(runtime: Runtime) -> Path:
+    """Where the last checkpoint lies."""
+    return runtime.data / "ledger.checkpoint"
+
+
+def write_checkpoint(runtime: Runtime) -> None:
+    """Sign number and hash of the last entry, and replace the checkpoint by it, unless it says so already."""
+    with runtime.database.read() as session:
+        sequence, head = ledger.head(session)
+    path = checkpoint_path(runtime)
+    document = {"sequence": sequence, "hash": head.hex()}
+    if path.exists() and _read(path).document == document:
+        return
+    temporary = path.with_suffix(".new")
+    with temporary.open("w", encoding="utf-8") as sink:
+        json.dump(runtime.key.sign("ledger-checkpoint", document).to_json(), sink)
+        sink.flush()
+        os.fsync(sink.fileno())
+    temporary.rename(path)
+
+
+def _read(path: Path) -> Signed:
+    try:
+        return Signed.from_json(json.loads(path.read_text("utf-8")))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise SignatureError("The ledger's checkpoint is not a signed document") from error
+
+
+def check(runtime: Runtime) -> LedgerState:
+    """Recompute the whole chain, and compare."""
+    with runtime.database.read() as session:
+        sequence, head = ledger.head(session)
+        detail = None
+        try:
+            _check_chain(session, sequence, head, _checkpoint(runtime))
+        except OpenshelfError as error:
+            detail = error.message
+    return LedgerState(intact=detail is None, entries=sequence, head=head.hex(), detail=detail)
+
+
+def _checkpoint(runtime: Runtime) -> tuple[int, bytes] | None:
+    path = checkpoint_path(runtime)
+    if not path.exists():
+        return None
+    document = verify("ledger-checkpoint", _read(path), runtime.key.public_bytes)
+    return int(document["sequence"]), bytes.fromhex(document["hash"])
+
+
+def _check_chain(session: Session, sequence: int, head: bytes, checkpoint: tuple[int, bytes] | None) -> None:
+    """Raise an :class:`OpenshelfError` that names the first place where something does not fit."""
+    last, last_hash = verify_chain((ledger.parsed(row), row.hash) for row in ledger.every(session))
+    if (last, last_hash) != (sequence, head):
+        raise LedgerBroken(last + 1, "entries are missing at the end, or the head was changed")
+    if checkpoint is not None and checkpoint[0]:
+        if checkpoint[0] > last:
+            raise LedgerBroken(last + 1, f"the signed checkpoint knows {checkpoint[0]} entries")
+        named = session.get(LedgerEntry, checkpoint[0])
+        if named is None or named.hash != checkpoint[1]:
+            raise LedgerBroken(checkpoint[0], "it is not the entry that the signed checkpoint names")

@@ -1,0 +1,1 @@
+"""Collections: their names, owners, access rule and card."""

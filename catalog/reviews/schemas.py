@@ -1,0 +1,61 @@
+"""Shapes of review on the wire."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from catalog.releases.schemas import HexDigest
+
+Reason = Annotated[str, Field(min_length=1, max_length=2000)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Nothing(_Strict):
+    """A step that needs no words."""
+
+
+class Approval(_Strict):
+    """An approval; with ``manifest_digest`` it is refused when the release is another than the one looked at."""
+
+    note: Annotated[str, Field(max_length=2000)] = ""
+    manifest_digest: HexDigest | None = None
+
+
+class Refusal(_Strict):
+    """Why a release is rejected or goes back."""
+
+    reason: Reason
+
+
+class Withdrawal(_Strict):
+    """Why a release is taken down."""
+
+    reason_code: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$", examples=["personal_data"])]
+    note: Annotated[str, Field(max_length=2000)] = ""
+    legal_basis: Annotated[str, Field(max_length=2000)] = ""
+
+
+class TagTarget(_Strict):
+    """The release that a tag names."""
+
+    version: str
+
+
+class AttachmentInfo(BaseModel):
+    """A review object."""
+
+    name: str
+    size_bytes: int
+    media_type: str
+    sha256: str
+
+
+class AttachmentList(BaseModel):
+    """Review objects by name."""
+
+    attachments: list[AttachmentInfo]

@@ -1,0 +1,1 @@
+"""Search over collections, in Chinese and English."""

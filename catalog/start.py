@@ -1,0 +1,89 @@
+"""Open a catalog's data folder: lock it, migrate its database, load its key."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from catalog.audit import verify
+from catalog.database.engine import Database, make_engine, sqlite_url
+from catalog.database.migrate import migrate
+from catalog.feed import repository as feed
+from catalog.feed.signal import FeedSignal
+from catalog.objects import open_store
+from catalog.runtime import Runtime
+from catalog.signing import SigningKey
+from openshelf.errors import OpenshelfError
+
+DATABASE_NAME = "catalog.db"
+
+
+@contextmanager
+def open_catalog(data: Path, objects: str | None = None) -> Iterator[Runtime]:
+    """The catalog in the folder ``data``, made at the first start; ``objects`` is ``s3://BUCKET/PREFIX`` or None.
+
+    Raises :class:`OpenshelfError` when another process serves the folder, or when it cannot be used.
+    """
+    _make_folders(data)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_lock(data))
+        for left in (data / "incoming").iterdir():
+            left.unlink()  # what a crash interrupted: nobody else holds the lock
+        key = SigningKey.load_or_create(data / "catalog.key")
+        store = open_store(objects, data)
+        stack.callback(store.close)
+        review_store = open_store(f"{objects.rstrip('/')}/review" if objects else None, data / "review")
+        stack.callback(review_store.close)
+        database = Database(make_engine(sqlite_url(data / DATABASE_NAME)))
+        stack.callback(database.close)
+        migrate(database.engine)
+        with database.read() as session:
+            _epoch, serial = feed.state(session)
+        runtime = Runtime(
+            data=data,
+            database=database,
+            store=store,
+            review_store=review_store,
+            key=key,
+            signal=FeedSignal(serial),
+        )
+        runtime.metrics.feed_serial.set(serial)
+        yield runtime
+        verify.write_checkpoint(runtime)
+
+
+def _make_folders(data: Path) -> None:
+    try:
+        data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name in ("incoming", "manifests", "review"):
+            (data / name).mkdir(exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise OpenshelfError(
+            "bad_data_folder",
+            f"The data folder {data} cannot be used: {error.strerror}",
+            "Name another with --data, or make it writable.",
+        ) from error
+
+
+@contextmanager
+def _lock(data: Path) -> Iterator[None]:
+    descriptor = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise OpenshelfError(
+                "data_in_use",
+                f"Another catalog is serving {data}",
+                "Stop it first, or name another folder with --data.",
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Filling a draft: which objects are missing, receiving them, sealing it."""

@@ -1,0 +1,65 @@
+"""Request bodies as iterators of bytes that a thread can read, and as files."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio.from_thread
+from starlette.requests import Request
+
+from catalog.web.problems import BadRequest, LengthRequired, TooLarge
+from openshelf.units import MIB, format_size
+
+PORTION_BYTES = 1 * MIB
+
+
+def content_length(request: Request, limit_bytes: int) -> int:
+    """The length that the request announces; :class:`LengthRequired` or :class:`TooLarge` otherwise."""
+    text = request.headers.get("content-length")
+    if text is None:
+        raise LengthRequired("length_required", "The body's length is not announced", "Send Content-Length.")
+    if not (text.isascii() and text.isdigit()):
+        raise BadRequest("bad_length", "Content-Length is not a number", "Send the body's size in bytes.")
+    size = int(text)
+    if size > limit_bytes:
+        raise TooLarge("body_too_large", f"The body is over {format_size(limit_bytes)}", "Split it.")
+    return size
+
+
+async def _portions(request: Request) -> AsyncIterator[bytes]:
+    """The body in portions of about a mebibyte, so that the hand-over to the thread is rare."""
+    gathered = bytearray()
+    async for part in request.stream():
+        gathered += part
+        if len(gathered) >= PORTION_BYTES:
+            yield bytes(gathered)
+            gathered.clear()
+    if gathered:
+        yield bytes(gathered)
+
+
+def body_portions(request: Request) -> Iterator[bytes]:
+    """The body for a worker thread; the event loop reads ahead of it by one portion at most."""
+    portions = _portions(request)
+
+    async def following() -> bytes | None:
+        return await anext(portions, None)
+
+    while (portion := anyio.from_thread.run(following)) is not None:
+        yield portion
+
+
+@contextmanager
+def spooled(folder: Path, portions: Iterator[bytes]) -> Iterator[Path]:
+    """The body as a temporary file, removed at the end."""
+    path = folder / secrets.token_hex(16)
+    try:
+        with path.open("xb") as sink:
+            for portion in portions:
+                sink.write(portion)
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
