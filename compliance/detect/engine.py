@@ -116,14 +116,17 @@ class Detector:
 
     def _judge(self, shadow: Shadow, hits: _Hits) -> pa.Table:
         placed: list[_Placed] = []
-        for index in np.argsort(hits.documents, kind="stable"):
-            document = int(hits.documents[index])
-            pattern = self._patterns[hits.patterns[index]]
-            border = 1 if pattern.bordered else 0
-            start, end = int(hits.starts[index]) + border, int(hits.ends[index]) - border
-            low = max(int(shadow.starts[document]), start - BEFORE_BYTES)
-            high = min(int(shadow.ends[document]), end + AFTER_BYTES)
-            found = pattern.rule(Window(bytes(shadow.buffer[low:high]), start - low, end - low))
+        low_borders, high_borders = shadow.starts[hits.documents].tolist(), shadow.ends[hits.documents].tolist()
+        for number, start, end, document, first, last in zip(
+            hits.patterns.tolist(), hits.starts.tolist(), hits.ends.tolist(), hits.documents.tolist(),
+            low_borders, high_borders, strict=True,
+        ):  # fmt: skip
+            pattern = self._patterns[number]
+            if pattern.bordered:
+                start, end = start + 1, end - 1
+            low = max(first, start - BEFORE_BYTES)
+            window = bytes(shadow.buffer[low : min(last, end + AFTER_BYTES)])
+            found = pattern.rule(Window(window, start - low, end - low))
             if found is not None:
                 placed.append(_place(found, pattern.entity, document, low))
         return _table(shadow, _without_overlaps(placed))

@@ -23,8 +23,11 @@ _WIDE_GAP = (
 )
 _WIDE_DOT = rb"(?:\xe2\x80[\xa2\xa7]|\xe2\x88\x99|\xe2\x8b\x85|\xe2\x97\x8f|\xe3\x83\xbb|\xef\xbd\xa5|\xef\xbc\x8e)"
 
+# Written out, because Hyperscan matches literals twice as fast as the class, whose first two bytes every ，has too.
+_WIDE_DIGIT_OR_CAPITAL = b"|".join(chr(code).encode() for code in (*range(0xFF10, 0xFF1A), *range(0xFF20, 0xFF3B)))
+
 FOLDING_GATE = (
-    rb"\xef\xbc[\x90-\x99\xa0-\xba]",
+    _WIDE_DIGIT_OR_CAPITAL,
     rb"\xef\xbd[\x81-\x9a]",
     rb"[0-9]{3}\xc3\x97",
     rb"[0-9]{2} ?" + _WIDE_GAP + rb" ?[0-9]{3}",
