@@ -113,6 +113,8 @@ class ReleaseInfo:
     created: str | None
     tags: tuple[str, ...]
     reason: str | None
+    title: str = ""
+    summary: str = ""
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -132,6 +134,8 @@ class ReleaseInfo:
                 created=value.get("created"),
                 tags=tuple(value.get("tags") or ()),
                 reason=value.get("reason"),
+                title=str(value.get("title") or ""),
+                summary=str(value.get("summary") or ""),
             )
         except (KeyError, TypeError, ValueError, OpenshelfError) as error:
             raise BadShape("release") from error
@@ -141,13 +145,12 @@ class ReleaseInfo:
         return {
             "release": str(self.ref),
             "state": self.state,
+            "title": self.title,
             "manifest_digest": self.manifest_digest,
             "licence": dict(self.licence) if self.licence else None,
             "tags": list(self.tags),
             "created": self.created,
-            "files": self.files,
-            "size_bytes": self.size_bytes,
-            "rows": self.rows,
+            "totals": {"files": self.files, "size_bytes": self.size_bytes, "rows": self.rows},
             "uploader": self.uploader,
             "submitter": self.submitter,
             "approver": self.approver,
@@ -199,3 +202,7 @@ class TokenInfo:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise BadShape("token") from error
+
+    def to_json(self) -> dict[str, Any]:
+        """As the JSON object that commands print."""
+        return dataclasses.asdict(self)
