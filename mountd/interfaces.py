@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from catalog.manifest import FileEntry
@@ -29,10 +29,10 @@ MAX_NODEID = 1 << 60
 Kind = Literal["dir", "file", "link"]
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """One file, directory or symbolic link as the kernel sees it. Nothing in it ever changes for a given nodeid.
 
+    A tuple because it is made a million times for a large directory, in a quarter of the time of a dataclass.
     ``mode`` holds permission bits only (0o555, 0o444, …); ``size`` is always the true size in bytes (for a link the
     length of its target, for a directory 0); ``ttl_s`` is how long the kernel may keep this entry and its attributes:
     hours for what is inside a release, about a second for tags and the folders above releases.

@@ -68,11 +68,13 @@ class Rows:
         at = row & _MASK
         return bytes(batch.path_bytes[batch.path_offsets[at] : batch.path_offsets[at + 1]])
 
-    def attributes(self, row: int) -> tuple[int, int, int]:
-        """Size in bytes, mode, and modification time in nanoseconds of a row."""
+    def file(self, row: int) -> tuple[bytes, int, int, int]:
+        """Path, size in bytes, mode, and modification time in nanoseconds of a row."""
         batch = self._batches[row >> _SHIFT]
         at = row & _MASK
-        return batch.sizes[at], batch.modes[at], batch.mtimes[at]
+        offsets = batch.path_offsets
+        path = bytes(batch.path_bytes[offsets[at] : offsets[at + 1]])
+        return path, batch.sizes[at], batch.modes[at], batch.mtimes[at]
 
     def entry(self, row: int) -> FileEntry:
         """A whole row."""
