@@ -40,13 +40,14 @@ _WANTED = (
     InitFlag.ASYNC_READ
     | InitFlag.DO_READDIRPLUS
     | InitFlag.READDIRPLUS_AUTO
-    | InitFlag.ASYNC_DIO
     | InitFlag.PARALLEL_DIROPS
     | InitFlag.MAX_PAGES
     | InitFlag.CACHE_SYMLINKS
     | InitFlag.INIT_EXT
     | InitFlag.HAS_RESEND
 )
+# Not ASYNC_DIO: the kernel then waits for O_DIRECT reads uninterruptibly, and a store that hangs makes readers that
+# cannot be killed. (POSIX_LOCKS and FLOCK_LOCKS neither: locks are then the kernel's own and simply work.)
 
 
 class DeviceError(OpenshelfError):

@@ -33,6 +33,7 @@ from mountd.kernel.protocol import (
     seconds_and_nanoseconds,
 )
 from mountd.shared_state import Counter
+from mountd.xattrs import read_xattr, xattr_names
 from openshelf.errors import OpenshelfError
 
 _logger = logging.getLogger(__name__)
@@ -42,8 +43,6 @@ _BLOCK_BYTES = 4096
 _NAME_MAX = 255
 _LONG_TTL_S = 60.0
 """Directories whose entries live at least this long never change: the kernel may cache their listing."""
-_XATTRS = ("sha256", "release", "licence", "cached")
-_XATTR_PREFIX = "user.openshelf."
 
 Answer = int | tuple[Buffer, ...] | FileRange | None
 """A positive errno, the parts of the answer's body, a range of a file, or None: no answer is expected."""
@@ -288,31 +287,13 @@ class Operations:
 
     # Extended attributes
 
-    def _xattr(self, node: Node, name: str) -> str | None:
-        if node.release is None:
-            return None
-        match name:
-            case "release":
-                return str(node.release)
-            case "licence":
-                return self._tree.licence(node.release)
-            case "sha256" if node.entry is not None:
-                return node.entry.sha256.hex()
-            case "cached" if node.entry is not None:
-                cached = self._reader.cached_bytes(node)
-                return "yes" if cached >= node.size else "partly" if cached else "no"
-        return None
-
     def _getxattr(self, request: Request) -> Answer:
         (size,) = GETXATTR_IN.unpack_from(request.body)
-        name = bytes(request.body[GETXATTR_IN.size : -1])
+        name = bytes(request.body[GETXATTR_IN.size : -1]).decode("utf-8", "replace")
         node = self._node(request.nodeid)
         if node is None:
             return errno.ESTALE
-        prefix = _XATTR_PREFIX.encode()
-        if not name.startswith(prefix):
-            return errno.ENODATA
-        value = self._xattr(node, name[len(prefix) :].decode("utf-8", "replace"))
+        value = read_xattr(self._tree, self._reader, node, name)
         return errno.ENODATA if value is None else _sized(value.encode(), size)
 
     def _listxattr(self, request: Request) -> Answer:
@@ -320,8 +301,8 @@ class Operations:
         node = self._node(request.nodeid)
         if node is None:
             return errno.ESTALE
-        names = [name for name in _XATTRS if self._xattr(node, name) is not None]
-        return _sized("".join(f"{_XATTR_PREFIX}{name}\0" for name in names).encode(), size)
+        names = xattr_names(self._tree, self._reader, node)
+        return _sized("".join(f"{name}\0" for name in names).encode(), size)
 
 
 def _no_answer(_: Request) -> None:

@@ -117,7 +117,7 @@ class PlainReader:
         self._marks = marks
 
     def _mark(self, node: Node, kind: str) -> Path:
-        return self._marks / f"{self.tree.path(node.nodeid).name}.{kind}"
+        return self._marks / f"{self.tree.path(node.nodeid).name[:40]}.{kind}"
 
     def is_sealed(self, node: Node) -> bool:
         return not self._mark(node, "partial").exists()
