@@ -144,7 +144,7 @@ class FileHandle:
         with self._lock:
             first = self._last_chunk < 0
             # The kernel reads ahead with several requests at once, so that they come a little out of order.
-            near = abs(offset - self._expected) <= CHUNK_BYTES
+            near = abs(offset - self._expected) < CHUNK_BYTES
             self._expected = end
             entered = chunk != self._last_chunk
             self._last_chunk = chunk

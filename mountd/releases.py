@@ -92,7 +92,7 @@ class ReleaseTree:
     def lookup(self, parent_id: int, name: bytes) -> Node | None:
         """The entry ``name`` of one of the release's folders."""
         span = self._span(parent_id)
-        if span is None:
+        if span is None or b"/" in name:
             return None
         if not span.prefix and name in RECORD_NAMES:
             return self.made_file(RECORD_NAMES.index(name))

@@ -24,6 +24,8 @@ MAP_BYTES = 4096
 """What a chunk map is counted as."""
 RETRY_S = 10.0
 """After a failed write the disk is left alone for this long."""
+SHOWN_S = 30.0
+"""Trouble is shown in the status for this long after it last happened."""
 SAY_AGAIN_S = 60.0
 """The same trouble is logged once in this time."""
 EVICTION_PAGE = 256
@@ -47,7 +49,8 @@ class Cache:
         self._partial_bytes: dict[bytes, int] = {}
         self._failure = ""
         self._failed_at = float("-inf")
-        self._said: dict[str, float] = {}
+        self._said_at = float("-inf")
+        self._logged: dict[str, float] = {}
         self._index = self._open_index()
         self._recount_partials()
         self._total = self._index.total_bytes()
@@ -96,8 +99,8 @@ class Cache:
         return self._index.counts()
 
     def failure(self) -> str:
-        """Why files are not kept at present; empty when they are."""
-        return self._failure
+        """Why files were not kept in the last :data:`SHOWN_S` seconds; empty when they were."""
+        return self._failure if time.monotonic() - self._said_at < SHOWN_S else ""
 
     def open_sealed(self, sha256: bytes, size: int) -> int | None:
         """A descriptor of the sealed file, or None when it is not there; a file of another size is removed."""
@@ -180,7 +183,6 @@ class Cache:
                     self._total -= needed
             self.note_failure(error)
             return False
-        self._recovered()
         return True
 
     def seal(self, partial: PartialFile) -> bool:
@@ -213,15 +215,10 @@ class Cache:
 
     def _say_failure(self, text: str) -> None:
         self._failure = text
-        now = time.monotonic()
-        if now - self._said.get(text, float("-inf")) > SAY_AGAIN_S:
-            self._said[text] = now
+        self._said_at = now = time.monotonic()
+        if now - self._logged.get(text, float("-inf")) > SAY_AGAIN_S:
+            self._logged[text] = now
             log.warning("Files are served straight from the store: %s.", text)
-
-    def _recovered(self) -> None:
-        if self._failure:
-            self._failure = ""
-            self._failed_at = float("-inf")
 
     def _writable(self) -> bool:
         return time.monotonic() - self._failed_at > RETRY_S

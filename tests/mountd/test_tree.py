@@ -1,0 +1,250 @@
+"""The tree: names from manifests, node ids that never change, tags, and what is told when something changes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from catalog.manifest import DEFAULT_MTIME_NS, Manifest
+from catalog.names import parse_collection, parse_release
+from mountd.inodes import InodeTable
+from mountd.interfaces import ROOT_ID, Invalidation, Node
+from mountd.releases import ListedRelease
+from mountd.rows import Rows
+from mountd.tree import CollectionState, MountTree
+from tests.support.releases import MadeRelease, make_release
+
+FILES = {
+    "README.md": b"# chat\n",
+    "data/train-00000-of-00001.parquet": b"PAR1",
+    "data/a.txt": b"beside a folder of nearly the same name",
+    "data/a/one": b"1",
+    "data/a/two": b"22",
+    "data/a-b/three": b"333",
+    "诗/静夜思.txt": "床前明月光".encode(),
+    "zero": b"",
+}
+CHAT = parse_collection("datasets/belle/chat")
+
+
+def listed(made: MadeRelease) -> ListedRelease:
+    return ListedRelease(
+        made.ref,
+        made.digest,
+        len(made.entries),
+        made.size_bytes,
+        DEFAULT_MTIME_NS,
+        "CC-BY-4.0",
+        b'{"version":"1.0"}',
+        b'{"signature":"abc"}',
+        lambda: Rows(Manifest.open(made.manifest)),
+    )
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[InodeTable]:
+    opened = InodeTable.open(tmp_path / "inodes")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeRelease:
+    return make_release(parse_release("datasets/belle/chat@1.0"), FILES, tmp_path)
+
+
+def walk(tree: MountTree, path: str) -> Node:
+    node = tree.node(ROOT_ID)
+    for name in path.split("/"):
+        assert node is not None
+        node = tree.lookup(node.nodeid, name.encode())
+    assert node is not None, path
+    return node
+
+
+def all_nodes(tree: MountTree, nodeid: int = ROOT_ID, path: str = "") -> dict[str, Node]:
+    found = {}
+    for name, node in tree.children(nodeid):
+        here = f"{path}/{name.decode()}"
+        found[here] = node
+        if node.kind == "dir":
+            found |= all_nodes(tree, node.nodeid, here)
+    return found
+
+
+def test_an_empty_mount_has_the_folders_of_the_kinds(table: InodeTable) -> None:
+    tree = MountTree(table)
+    assert [name for name, _ in tree.children(ROOT_ID)] == [
+        b".openshelf",
+        b"code",
+        b"datasets",
+        b"images",
+        b"models",
+        b"templates",
+    ]
+    assert tree.children(walk(tree, "datasets").nodeid) == []
+    assert tree.lookup(ROOT_ID, b"belle") is None
+
+
+def test_every_file_is_found_with_its_true_attributes(table: InodeTable, made: MadeRelease) -> None:
+    tree = MountTree(table)
+    tree.update([CollectionState(CHAT, [listed(made)], {"latest": "1.0"})])
+    for path, content in FILES.items():
+        node = walk(tree, f"datasets/belle/chat/1.0/{path}")
+        assert (node.kind, node.mode, node.size, node.mtime_ns) == ("file", 0o444, len(content), DEFAULT_MTIME_NS)
+        assert node.entry == made.entries[path]
+        assert tree.node(node.nodeid) == node
+    folder = walk(tree, "datasets/belle/chat/1.0/data")
+    assert (folder.kind, folder.mode, folder.nlink) == ("dir", 0o555, 1)
+    assert tree.totals().files == len(FILES)
+    assert tree.totals().size_bytes == sum(map(len, FILES.values()))
+    assert tree.licence(made.ref) == "CC-BY-4.0"
+
+
+def test_entries_come_in_order_of_name_bytes_with_the_record_among_them(table: InodeTable, made: MadeRelease) -> None:
+    tree = MountTree(table)
+    tree.update([CollectionState(CHAT, [listed(made)], {})])
+    release = walk(tree, "datasets/belle/chat/1.0")
+    names = [name.decode() for name, _ in tree.children(release.nodeid)]
+    assert names == ["README.md", "data", "release.json", "release.json.sig", "zero", "诗"]
+    data = tree.children(walk(tree, "datasets/belle/chat/1.0/data").nodeid)
+    assert [name for name, _ in data] == [b"a", b"a-b", b"a.txt", b"train-00000-of-00001.parquet"]
+    assert [data[at] for at in range(len(data))] == list(data)
+    root = tree.children(release.nodeid)
+    assert [root[at] for at in range(len(root))] == list(root)
+    assert root[-1] == list(root)[-1]
+    assert list(root[1:3]) == list(root)[1:3]
+
+
+def test_what_is_listed_is_what_is_looked_up(table: InodeTable, made: MadeRelease) -> None:
+    tree = MountTree(table)
+    tree.update([CollectionState(CHAT, [listed(made)], {"latest": "1.0"})])
+    for path, node in all_nodes(tree).items():
+        if path.startswith("/.openshelf/"):
+            continue
+        found = walk(tree, path[1:])
+        assert found._replace(entry=None) == node
+        parent = tree.place(node.nodeid)
+        assert parent is not None
+        assert parent[1].decode() == path.rpartition("/")[2]
+        assert tree.lookup(*parent) == found
+
+
+def test_names_that_do_not_exist_are_answered_with_nothing(table: InodeTable, made: MadeRelease) -> None:
+    tree = MountTree(table)
+    tree.update([CollectionState(CHAT, [listed(made)], {})])
+    release = walk(tree, "datasets/belle/chat/1.0")
+    data = walk(tree, "datasets/belle/chat/1.0/data")
+    for parent, name in ((release, b"dat"), (release, b"data/a"), (data, b"a/"), (data, b"zero"), (data, b"\xff")):
+        assert tree.lookup(parent.nodeid, name) is None
+    assert tree.node(1 << 59) is None
+    assert tree.node(data.nodeid + 1) is None
+    assert tree.lookup(walk(tree, "datasets/belle/chat/1.0/zero").nodeid, b"x") is None
+
+
+def test_node_ids_are_the_same_for_another_worker(table: InodeTable, made: MadeRelease, tmp_path: Path) -> None:
+    other = make_release(parse_release("datasets/belle/chat@2.0"), {"x": b"x"}, tmp_path)
+    first = MountTree(table)
+    first.update([CollectionState(CHAT, [listed(made)], {"latest": "1.0"})])
+    first.update([CollectionState(CHAT, [listed(made), listed(other)], {"latest": "2.0"})])
+    reopened = InodeTable.open(tmp_path / "inodes")
+    second = MountTree(reopened)
+    second.update([CollectionState(CHAT, [listed(other), listed(made)], {"latest": "2.0"})])
+    ids = {path: node.nodeid for path, node in all_nodes(first).items() if "status" not in path}
+    assert {path: node.nodeid for path, node in all_nodes(second).items() if "status" not in path} == ids
+    assert len(set(ids.values())) == len(ids)
+    for path, nodeid in ids.items():
+        node = second.node(nodeid)
+        assert node is not None and node.ino == nodeid, path
+    reopened.close()
+
+
+def test_a_tag_is_a_relative_link_and_gets_another_id_when_it_moves(
+    table: InodeTable, made: MadeRelease, tmp_path: Path
+) -> None:
+    other = make_release(parse_release("datasets/belle/chat@2.0"), {"x": b"x"}, tmp_path)
+    tree = MountTree(table)
+    tree.update([CollectionState(CHAT, [listed(made), listed(other)], {"latest": "1.0"})])
+    before = walk(tree, "datasets/belle/chat/latest")
+    assert (before.kind, tree.readlink(before.nodeid), before.size) == ("link", b"1.0", 3)
+    tree.update([CollectionState(CHAT, [listed(made), listed(other)], {"latest": "2.0"})])
+    after = walk(tree, "datasets/belle/chat/latest")
+    assert tree.readlink(after.nodeid) == b"2.0"
+    assert after.nodeid != before.nodeid
+    assert after.ttl_s <= 1
+
+
+def test_only_the_names_concerned_are_invalidated(table: InodeTable, made: MadeRelease, tmp_path: Path) -> None:
+    other = make_release(parse_release("datasets/belle/chat@2.0"), {"x": b"x"}, tmp_path)
+    tree = MountTree(table)
+    told: list[Invalidation] = []
+    tree.subscribe(told.append)
+    tree.update([CollectionState(CHAT, [listed(made)], {"latest": "1.0"})])
+    assert Invalidation(walk(tree, "datasets").nodeid, b"belle") in told
+    chat = walk(tree, "datasets/belle/chat")
+    release = walk(tree, "datasets/belle/chat/1.0")
+    told.clear()
+    tree.update([CollectionState(CHAT, [listed(made), listed(other)], {"latest": "1.0"})])
+    assert told == [Invalidation(chat.nodeid, b"2.0")]
+    told.clear()
+    tree.update([CollectionState(CHAT, [listed(made), listed(other)], {"latest": "2.0"})])
+    assert told == [Invalidation(chat.nodeid, b"latest")]
+    told.clear()
+    tree.update([CollectionState(CHAT, [listed(made)], {})])
+    assert told == [Invalidation(chat.nodeid, b"2.0"), Invalidation(chat.nodeid, b"latest")]
+    assert walk(tree, "datasets/belle/chat/1.0") == release
+
+
+def test_a_withdrawn_release_has_no_names_but_its_open_files_stay(table: InodeTable, made: MadeRelease) -> None:
+    tree = MountTree(table)
+    tree.update([CollectionState(CHAT, [listed(made)], {"latest": "1.0"})])
+    datasets = walk(tree, "datasets")
+    release = walk(tree, "datasets/belle/chat/1.0")
+    opened = walk(tree, "datasets/belle/chat/1.0/README.md")
+    tree.update([CollectionState(CHAT, [], {})])
+    assert tree.children(datasets.nodeid) == []
+    assert tree.lookup(release.nodeid, b"README.md") is None
+    assert list(tree.children(release.nodeid)) == []
+    assert tree.node(opened.nodeid) == opened
+    assert tree.totals().files == 0
+
+
+def test_release_json_has_the_signed_bytes(table: InodeTable, made: MadeRelease) -> None:
+    tree = MountTree(table)
+    tree.update([CollectionState(CHAT, [listed(made)], {})])
+    record = walk(tree, "datasets/belle/chat/1.0/release.json")
+    assert (record.content, record.size) == (b'{"version":"1.0"}', 17)
+    assert walk(tree, "datasets/belle/chat/1.0/release.json.sig").content == b'{"signature":"abc"}'
+
+
+def test_status_json_keeps_its_size_and_never_changes_under_an_id(table: InodeTable) -> None:
+    serial = iter(range(100, 200))
+    tree = MountTree(table, lambda: {"feed_serial": next(serial)})
+    node = walk(tree, ".openshelf/status.json")
+    assert node.content is not None and len(node.content) == node.size == 4096
+    assert json.loads(node.content)["feed_serial"] == 100
+    assert tree.node(node.nodeid) == node
+    assert [name for name, _ in tree.children(walk(tree, ".openshelf").nodeid)] == [b"status.json"]
+    assert tree.place(node.nodeid) == (walk(tree, ".openshelf").nodeid, b"status.json")
+
+
+def test_folders_with_many_files_and_folders_are_listed_whole(table: InodeTable, tmp_path: Path) -> None:
+    names = [f"{number:05d}.jpg" for number in range(3000)]
+    files = {f"{folder:03d}/x": b"" for folder in range(0, 400, 3)} | dict.fromkeys(names, b"")
+    files |= {f"deep/{number}/y/z": b"" for number in range(200)}
+    made = make_release(parse_release("datasets/belle/chat@1.0"), files, tmp_path)
+    tree = MountTree(table)
+    tree.update([CollectionState(CHAT, [listed(made)], {})])
+    root = tmp_path / "plain"
+    for path in files:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).touch()
+    for folder in ("", "deep", "deep/7", "003"):
+        node = walk(tree, f"datasets/belle/chat/1.0/{folder}".rstrip("/"))
+        expected = sorted(os.fsencode(name) for name in os.listdir(root / folder))
+        found = [name for name, _ in tree.children(node.nodeid) if not name.startswith(b"release.json")]
+        assert found == expected
