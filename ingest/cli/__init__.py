@@ -1,0 +1,1 @@
+"""The functions behind ``openshelf ingest`` and ``openshelf scan``."""

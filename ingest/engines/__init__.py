@@ -1,0 +1,1 @@
+"""Engines: where the pure task functions of a run are carried out."""

@@ -1,0 +1,194 @@
+"""One split's whole way, from its bytes to a finished part: read, map, normalise, de-identify, sign.
+
+:func:`process_split` is a pure function of its task, so any process or machine may carry it out, twice if need be. A
+part is a folder under its content's name with ``rows.arrow``, ``index.arrow`` (what deduplication and sharding need),
+``findings.arrow``, ``rejects.arrow`` and ``part.json`` with the counts and each file's SHA-256.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from compliance.detect import Detector
+from compliance.policy import Policy
+from ingest import rejects, rows
+from ingest.deidentify import FINDINGS_SCHEMA
+from ingest.durable import disk_full_explained, publish_folder
+from ingest.plan import SourceFile, Split, read_split
+from ingest.rejects import Reject
+from ingest.shapes import Schema
+from openshelf.errors import OpenshelfError
+
+RECORD = "part.json"
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class PartTask:
+    """Everything a worker needs to make one part. ``policy`` is the policy's document, since policies do not pickle."""
+
+    key: str
+    folder: Path
+    file: SourceFile
+    split: Split
+    schema: Schema
+    policy: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A finished part. ``rejected`` counts by reason, ``files`` gives (size, SHA-256) of each of its files."""
+
+    key: str
+    rows_in: int
+    rows: int
+    rejected: dict[str, int]
+    truncated: bool
+    characters_in: int
+    files: dict[str, tuple[int, str]]
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Work time by stage; not part of what is compared."""
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Part:
+        """Read what ``part.json`` holds."""
+        files = {name: (int(size), str(sha256)) for name, (size, sha256) in value.pop("files").items()}
+        return cls(files=files, **value)
+
+
+def load_part(folder: Path, key: str) -> Part | None:
+    """The finished part called ``key``, None when it is not there or not whole (it is then removed)."""
+    home = folder / key
+    if not home.is_dir():
+        return None
+    try:
+        part = Part.from_json(json.loads((home / RECORD).read_text("utf-8")))
+        whole = part.key == key and all(
+            (home / name).stat().st_size == size and _sha256(home / name) == sha256
+            for name, (size, sha256) in part.files.items()
+        )
+    except (OSError, ValueError, TypeError, KeyError):
+        whole = False
+    if not whole:
+        shutil.rmtree(home)
+        return None
+    return part
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _detector() -> Detector:
+    """One compiled detector for each process."""
+    return Detector()
+
+
+def process_split(task: PartTask) -> Part:
+    """Make the part of ``task`` and return its record; a part that is there already is only read."""
+    done = load_part(task.folder, task.key)
+    if done is not None:
+        return done
+    temporary = task.folder / f".{task.key}.{os.getpid()}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    with disk_full_explained(task.folder.parent), _no_collection():
+        temporary.mkdir(parents=True)
+        part = _make(task, temporary)
+        (temporary / RECORD).write_text(json.dumps(asdict(part), sort_keys=True), "utf-8")
+        publish_folder(temporary, task.folder / task.key)
+    return part
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without the cycle collector: records hold no cycles, and walking millions of them costs a third of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+class _Sinks:
+    """The three growing files of a part."""
+
+    def __init__(self, folder: Path, schema: Schema) -> None:
+        self._rows = pa.ipc.new_file(str(folder / "rows.arrow"), rows.SCHEMAS[schema], options=_COMPRESSED)
+        self._index = pa.ipc.new_file(str(folder / "index.arrow"), rows.INDEX_SCHEMA)
+        self._findings = pa.ipc.new_file(str(folder / "findings.arrow"), FINDINGS_SCHEMA, options=_COMPRESSED)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def write(self, batch: rows.RowBatch) -> None:
+        self._rows.write_batch(batch.rows)
+        self._index.write_batch(batch.index)
+        self._findings.write_table(batch.findings)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for sink in (self._rows, self._index, self._findings):
+            sink.close()
+
+
+def _make(task: PartTask, folder: Path) -> Part:
+    policy = Policy.from_document(task.policy)
+    maker = rows.RowMaker(task.file.sha256, task.schema, task.file.converter(), _detector(), policy)
+    refused: list[Reject] = []
+    rows_in = count = characters = 0
+    truncated = False
+    seconds: dict[str, float] = defaultdict(float)
+    source = read_split(task.file.path, task.file.layout, task.split)
+    with _Sinks(folder, task.schema) as sinks:
+        while True:
+            begun = time.process_time()
+            batch = next(source, None)
+            seconds["read"] += time.process_time() - begun
+            if batch is None:
+                break
+            rows_in += len(batch.records) + len(batch.rejects)
+            truncated = truncated or batch.truncated
+            refused += batch.rejects
+            if not batch.records:
+                continue
+            made = maker.make(batch, first_row=count, seconds=seconds)
+            refused += made.rejects
+            count += made.rows.num_rows
+            characters += made.characters_in
+            begun = time.process_time()
+            if made.rows.num_rows:
+                sinks.write(made)
+            seconds["write"] += time.process_time() - begun
+    with pa.ipc.new_file(str(folder / "rejects.arrow"), rejects.PART_SCHEMA, options=_COMPRESSED) as sink:
+        sink.write_table(rejects.to_table(refused))
+    by_reason = Counter(reject.reason.value for reject in refused)
+    if rows_in != count + len(refused):
+        raise OpenshelfError(
+            "rows_lost",
+            f"{task.file.label}: {rows_in} rows in, but {count} out and {len(refused)} rejected",
+            "This is a fault of openshelf: report it with the file's first lines.",
+        )
+    names = ("rows.arrow", "index.arrow", "findings.arrow", "rejects.arrow")
+    files = {name: ((folder / name).stat().st_size, _sha256(folder / name)) for name in names}
+    times = {stage: round(value, 4) for stage, value in seconds.items()}
+    return Part(task.key, rows_in, count, dict(sorted(by_reason.items())), truncated, characters, files, times)

@@ -1,0 +1,31 @@
+"""What every reader gives: batches of parsed records with their places, and the rejects beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ingest.rejects import Reject
+from openshelf.units import MIB
+
+MAX_RECORD_BYTES = 64 * MIB
+"""The longest line, array element, CSV field, document or Parquet row that is accepted."""
+BATCH_BYTES = 8 * MIB
+"""About how many bytes of source one batch covers."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Some records of a split, in file order.
+
+    ``lines[i]`` is where ``records[i]`` stands: its line, or its number in a JSON array or a Parquet file, from 1.
+    ``keys[i]`` is the key of a record in an object of records (CrossWOZ), else None. ``size_bytes`` is how far the
+    batch moved through the source, for progress. ``truncated`` says that the source ends before its end.
+    """
+
+    records: list[Any] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    keys: list[str | None] | None = None
+    rejects: list[Reject] = field(default_factory=list)
+    size_bytes: int = 0
+    truncated: bool = False
