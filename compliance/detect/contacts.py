@@ -42,7 +42,7 @@ _PHONE_PARAMETER = re.compile(rb"(?:phone|mobile|tel|cell|sj|shouji)=\Z", re.IGN
 
 def _is_part_of_a_longer_number(window: Window, number: bytes) -> bool:
     before, after = window.before(16), window.after(16)
-    if before.endswith((b"*", b"\xe2\x80\xa6")) or after.startswith((b"*", b"%")):
+    if before.endswith((b"*", b"+", b"\xe2\x80\xa6")) or after.startswith((b"*", b"%")):
         return True
     if len(number) > 11:
         joined_before = _GROUP_BEFORE.search(before) and not _NUMBER_BEFORE.search(before)

@@ -30,6 +30,8 @@ _CARD = CueWords(
     "银行卡 銀行卡 卡号 卡號 储蓄卡 借记卡 信用卡 账号 帳號 账户 帐号 银行 开户行 收款 汇款 转账 "
     "打款 尾号 银联 card visa unionpay"
 )
+_CARD_ALONE = CueWords("银行卡 銀行卡 储蓄卡 借记卡 信用卡 bank")
+"""What makes a number of no known issuer a card, as some old debit cards are."""
 _CREDIT_CODE = CueWords("信用代码 信用代碼 税号 稅號 纳税人识别号 执照 注册号 机构代码 uscc taxpayer")
 _OTHER_NUMBER = CueWords(
     "订单 單號 单号 流水号 编号 編號 快递 运单 物流 发票 序列号 条码 条形码 商品码 货号 时间戳 哈希 批号 批次 "
@@ -78,7 +80,7 @@ def _touches_word(window: Window) -> bool:
 def resident_id_18(window: Window) -> Found | None:
     """An 18-character number of a resident: province, birth date, check digit; the latter may fail beside a cue."""
     number = _compact(window.value)
-    if int(number[:2]) not in PROVINCES or _touches_word(window):
+    if int(number[:2]) not in PROVINCES or window.after(1).isalnum():
         return None
     if not is_birth_date(int(number[6:10]), int(number[10:12]), int(number[12:14])):
         return None
@@ -154,14 +156,14 @@ def bank_card(window: Window) -> Found | None:
         return None
     if window.after(2)[:1] == b"." and window.after(2)[1:].isdigit():
         return None
-    if len(set(digits)) < 3 or in_hexadecimal(window) or in_url(window):
+    if len(set(digits)) == 1 or in_hexadecimal(window) or in_url(window):
         return None
-    near = cue(window, _CARD, _NOT_A_CARD)
     issuer = _issuer(digits)
+    near = cue(window, _CARD if issuer else _CARD_ALONE, _NOT_A_CARD)
     grouped = len(window.value) > len(digits)
     if near < 0 or (issuer is None and near == 0) or (letters_before(window) and near == 0):
         return None
-    score = 0.7 if issuer is None else issuer[1]
+    score = 0.6 if issuer is None else issuer[1]
     if near and issuer:
         score = 0.98
     elif grouped:

@@ -29,9 +29,30 @@ _VEHICLE = CueWords(
     "车牌 車牌 牌照 号牌 车号 车辆 轿车 货车 客车 驾驶 车主 违章 违停 停车 摩托 机动车 肇事 开着 一辆 的车 plate"
 )
 _OTHER = CueWords("型号 股票 代码 产品 编号 型材")
-_COMPOUND_BEFORE = re.compile(
-    "(?:最|全|更|创|崭|南|北|东|里|讯|为|务|白|乌|多|彩|四|中|辽|安|康|年|春|深|长|江)\\Z".encode()
+_COMPOUNDS = tuple(
+    word.encode()
+    for word in (
+        *("南京", "北京", "东京", "天津", "新津", "江苏", "姑苏", "四川", "辽宁", "南宁", "西宁", "济宁", "甘青"),
+        *(
+            "最新",
+            "全新",
+            "更新",
+            "创新",
+            "崭新",
+            "重新",
+            "刷新",
+            "里云",
+            "讯云",
+            "为云",
+            "务云",
+            "白云",
+            "乌云",
+            "多云",
+        ),
+        *("珍贵", "昂贵", "尊贵", "漆黑", "乌黑"),
+    )
 )
+"""Words that end in a province's character without meaning the province's plates."""
 _MODEL_AFTER = re.compile(" ?(?:型|款|系列|系|股)".encode())
 
 
@@ -55,7 +76,7 @@ def civil_plate(window: Window) -> Found | None:
     if not near:
         score -= 0.2 if match["gap"] in (b" ", b"-") else 0.0
         score -= 0.2 if letters.islower() else 0.0
-        score -= 0.3 if _COMPOUND_BEFORE.search(found.before(3)) else 0.0
+        score -= 0.3 if (found.before(3) + match["area"][:3]) in _COMPOUNDS else 0.0
     return Found(found.start, found.end, score, f"plate.{kind}", 1)
 
 

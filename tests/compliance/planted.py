@@ -9,7 +9,10 @@ from datetime import date, timedelta
 from stdnum import luhn
 from stdnum.cn import ric, uscc
 
-HAN = "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能下过子说产种面而方后多定行学法所民得经"
+HAN = (
+    "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动"
+    "同工也能下过子说产种面而方后多定行学法所民得经"
+)
 FULL_WIDTH = str.maketrans({chr(code): chr(code + 0xFEE0) for code in range(0x30, 0x7F)})
 PROVINCES = (11, 13, 21, 31, 33, 37, 44, 51, 65, 71, 81, 83)
 
@@ -54,7 +57,9 @@ def email(random_: random.Random) -> str:
 
 
 def ipv4(random_: random.Random) -> str:
-    return f"{random_.randrange(60, 220)}.{random_.randrange(256)}.{random_.randrange(256)}.{random_.randrange(1, 255)}"
+    return (
+        f"{random_.randrange(128, 220)}.{random_.randrange(256)}.{random_.randrange(256)}.{random_.randrange(1, 255)}"
+    )
 
 
 def plate(random_: random.Random) -> str:
