@@ -47,7 +47,7 @@ def _is_part_of_a_longer_number(window: Window, number: bytes) -> bool:
     if len(number) > 11:
         joined_before = _GROUP_BEFORE.search(before) and not _NUMBER_BEFORE.search(before)
         return bool(joined_before or (_GROUP_AFTER.match(after) and not _NUMBER_AFTER.match(after)))
-    decimal_before = re.search(rb"[0-9][.,]\Z", before) and not _NUMBER_BEFORE.search(before)
+    decimal_before = re.search(rb"[0-9]\.\Z", before) and not _NUMBER_BEFORE.search(before)
     decimal_after = re.match(rb"\.[0-9]", after) and not _NUMBER_AFTER.match(after)
     return bool(decimal_before or decimal_after)
 
@@ -64,6 +64,8 @@ def _oddness(window: Window, number: bytes) -> float:
         odd += 0.2 if len(number) == 11 else 0.0
     if before.endswith(b"#"):
         odd += 0.2
+    if in_file_name(window):
+        odd += 0.35
     if number.endswith(b"000000") or len(set(number)) <= 2:
         odd += 0.4
     return odd
@@ -77,7 +79,7 @@ def mobile(window: Window) -> Found | None:
     number, prefix = match["number"], match["prefix"]
     if _is_part_of_a_longer_number(window, number) or in_hexadecimal(window):
         return None
-    if _AMOUNT_AFTER.match(window.after(8)) or in_file_name(window):
+    if _AMOUNT_AFTER.match(window.after(8)):
         return None
     near = cue(window, _PHONE, _OTHER_NUMBER)
     if _PHONE_PARAMETER.search(window.before(16)) or prefix.strip(b"( ").startswith((b"+", b"00")):
