@@ -25,10 +25,10 @@ FETCHES = 2
 class CorruptContents(OpenshelfError):
     """What the catalog delivers is not what the signed manifest promises."""
 
-    def __init__(self, path: str, chunk: int) -> None:
+    def __init__(self, path: str, what: str) -> None:
         super().__init__(
             "corrupt_contents",
-            f"The bytes of {path!a} (chunk {chunk}) are not those of the signed manifest, twice",
+            f"The bytes of {path!a} are not those of the signed manifest: {what}",
             "The object is damaged in the store or on the way: tell the operator. What is verified is kept.",
         )
 
@@ -125,7 +125,7 @@ def fetch_span(client: Client, span: Span) -> list[memoryview]:
         if wrong is None:
             return views
     assert wrong is not None
-    raise CorruptContents(wrong.entry.path, wrong.chunk)
+    raise CorruptContents(wrong.entry.path, f"chunk {wrong.chunk} was wrong {FETCHES} times")
 
 
 def is_chunk(content: bytes | memoryview, piece: Piece) -> bool:

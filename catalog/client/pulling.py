@@ -154,7 +154,7 @@ class _Pull:
             part.truncate(entry.size)
             if hashlib.file_digest(part, "sha256").digest() != entry.sha256:
                 path.unlink()
-                raise CorruptContents(entry.path, 0)
+                raise CorruptContents(entry.path, "every chunk is right but the SHA-256 of the whole is not")
             os.fchmod(part.fileno(), entry.mode & 0o555)
         os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns))
         path.rename(self._target(entry.path))
