@@ -24,6 +24,11 @@ _NUMBER_BEFORE = re.compile(_NUMBER + rb"[ .-]\Z")
 _NUMBER_AFTER = re.compile(rb"[ .-]" + _NUMBER + rb"(?![0-9])")
 _GROUP_BEFORE = re.compile(rb"[0-9][ .-]\Z")
 _GROUP_AFTER = re.compile(rb"[ .-][0-9]")
+_DECIMAL_BEFORE = re.compile(rb"[0-9]\.\Z")
+_DECIMAL_AFTER = re.compile(rb"\.[0-9]")
+_CODE_BEFORE = re.compile(rb"[0-9A-Za-z]-")
+_CODE_AFTER = re.compile(rb"-[0-9A-Za-z]")
+_DIGITS = 11
 _AMOUNT_AFTER = re.compile(" ?(?:%|‰|元|万|亿|美元|吨|公里|千米|平方|字节|bytes|rmb|usd)".encode(), re.IGNORECASE)
 _SEGMENTS = re.compile(rb"1(?:3[0-9]|4[0145-9]|5[0-35-9]|6[2567]|7[0-8]|8[0-9]|9[0-35-9])")
 """Segments in use in 2022 (numbers move between operators since 2019): evidence, never a filter."""
@@ -44,27 +49,28 @@ def _is_part_of_a_longer_number(window: Window, number: bytes) -> bool:
     before, after = window.before(16), window.after(16)
     if before.endswith((b"*", b"+", b"\xe2\x80\xa6")) or after.startswith((b"*", b"%")):
         return True
-    if len(number) > 11:
-        joined_before = _GROUP_BEFORE.search(before) and not _NUMBER_BEFORE.search(before)
-        return bool(joined_before or (_GROUP_AFTER.match(after) and not _NUMBER_AFTER.match(after)))
-    decimal_before = re.search(rb"[0-9]\.\Z", before) and not _NUMBER_BEFORE.search(before)
-    decimal_after = re.match(rb"\.[0-9]", after) and not _NUMBER_AFTER.match(after)
-    return bool(decimal_before or decimal_after)
+    # "138 1234 5678 9012" is no mobile, "0.13812345678" neither; but two mobiles may stand side by side.
+    before_joint, after_joint = (
+        (_GROUP_BEFORE, _GROUP_AFTER) if len(number) > _DIGITS else (_DECIMAL_BEFORE, _DECIMAL_AFTER)
+    )
+    if before_joint.search(before[-2:]) and not _NUMBER_BEFORE.search(before):
+        return True
+    return bool(after_joint.match(after) and not _NUMBER_AFTER.match(after))
 
 
 def _oddness(window: Window, number: bytes) -> float:
     """How much the neighbourhood speaks against a telephone number, 0 to 1."""
     odd = 0.0
     before, after = window.before(2), window.after(2)
-    if letters_before(window) and letters_before(window) not in _PHONE_LABELS:
+    if before[-1:].isalpha() and letters_before(window) not in _PHONE_LABELS:
         odd += 0.35
-    if after[:1].isalpha() or b"_" in (before[1:], after[:1]):
+    if after[:1].isalpha() or b"_" in (before[-1:], after[:1]):
         odd += 0.35
-    if re.match(rb"[0-9A-Za-z]-", before) or re.match(rb"-[0-9A-Za-z]", after):
-        odd += 0.2 if len(number) == 11 else 0.0
+    if len(number) == _DIGITS and (_CODE_BEFORE.match(before) or _CODE_AFTER.match(after)):
+        odd += 0.2
     if before.endswith(b"#"):
         odd += 0.2
-    if in_file_name(window):
+    if after[:1] in (b".", b"_", b"-") and in_file_name(window):
         odd += 0.35
     if number.endswith(b"000000") or len(set(number)) <= 2:
         odd += 0.4

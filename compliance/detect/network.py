@@ -8,7 +8,6 @@ Version numbers and section numbers are told apart by what stands around them.
 from __future__ import annotations
 
 import re
-from ipaddress import IPv4Address, IPv4Network
 
 from compliance.detect.context import CueWords, Window, cue, letters_before
 from compliance.detect.rule import NON_DIGIT, Found, Pattern
@@ -20,17 +19,31 @@ _NUMBERING = CueWords(
     "版本 固件 补丁 升级 更新 驱动 内核 第 章 附录 条款 标准 version ver release build firmware sdk driver kernel "
     "section chapter clause oid §"
 )
+_FIRST_MULTICAST = 224
 _SMALL = 32
 """Four numbers below this, without a cue, may as well be a version or a section."""
 _PRIVATE_SCORES = (0.75, 0.65, 0.5)
 _PUBLIC_SCORES = (0.95, 0.8, 0.4)
 """With a cue; without; without and all octets small."""
-_RESERVED = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "240.0.0.0/4")))
-_PRIVATE = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16")))
 _PRODUCT_BEFORE = re.compile(rb"[A-Za-z][/_]\Z|[A-Za-z_]\Z|[A-Za-z0-9]-\Z")
 _HEADING_BEFORE = re.compile(rb"(?:\A|\n)[ \t#*]*\Z")
 _HEADING_AFTER = re.compile(rb"[ \t]|\xe3\x80[\x80\x81]|[\xe4-\xe9]")
 _WORD_AFTER = re.compile(rb"[A-Za-z_]|-[A-Za-z0-9]|\.[0-9A-Za-z]")
+
+
+def _is_private(first: int, second: int) -> bool:
+    """Whether the first two octets are of RFC 1918, shared (RFC 6598) or link-local space."""
+    match first:
+        case 10:
+            return True
+        case 172:
+            return 16 <= second < 32
+        case 192:
+            return second == 168
+        case 100:
+            return 64 <= second < 128
+        case _:
+            return first == 169 and second == 254
 
 
 def ipv4(window: Window) -> Found | None:
@@ -47,10 +60,10 @@ def ipv4(window: Window) -> Found | None:
         return None
     if near == 0 and small and _HEADING_BEFORE.search(before) and _HEADING_AFTER.match(window.after(1)):
         return None
-    address = IPv4Address(window.value.decode("ascii"))
-    if any(address in network for network in _RESERVED):
+    first, second, *_ = map(int, parts)
+    if first in (0, 127) or first >= _FIRST_MULTICAST:
         return Found(window.start, window.end, 0.3, "ipv4.reserved", 1)
-    private = any(address in network for network in _PRIVATE)
+    private = _is_private(first, second)
     cued, plain, ambiguous = _PRIVATE_SCORES if private else _PUBLIC_SCORES
     score = cued if near else ambiguous if small else plain
     return Found(window.start, window.end, score, "ipv4.private" if private else "ipv4.public", 1)
