@@ -24,7 +24,8 @@ class Node:
     """Tree, reader and follower over one cache (:class:`mountd.interfaces.Stack`)."""
 
     def __init__(self, config: MountConfig) -> None:
-        if config.cache.resolve().is_relative_to(config.mountpoint.resolve()):
+        # Both are canonical; resolving the mount point here would ask a file system that nobody serves yet.
+        if config.cache.is_relative_to(config.mountpoint):
             raise CacheError(
                 "cache_in_mount", "The cache lies inside the mount point", "Choose a --cache folder outside of it."
             )

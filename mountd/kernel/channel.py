@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from mountd.kernel.answers import Answerer, FileRange
+from mountd.kernel.answers import Answerer
 from mountd.kernel.operations import Answer, Operations, Request
 from mountd.kernel.protocol import IN_HEADER, INTERRUPT_IN, RESENT_BIT, Opcode
 from mountd.shared_state import SLOTS, Counter, SharedState
@@ -18,8 +18,9 @@ from openshelf.errors import OpenshelfError
 
 _logger = logging.getLogger(__name__)
 
-FIRST_THREADS = 4
-"""Threads at the start; one more whenever all are busy (waiting for the network, mostly), up to ``SLOTS``."""
+_HANDED_OVER = frozenset(map(int, (Opcode.READ, Opcode.READDIR, Opcode.READDIRPLUS)))
+"""Requests that may take long (a disk, the network, a large folder): another thread receives meanwhile. So does it for
+the first OPEN of a file. All others are answered by the receiving thread itself, which saves waking another."""
 
 _TRY_AGAIN = (errno.EINTR, errno.EAGAIN, errno.ENOENT)
 """ENOENT: the request was withdrawn between waking up and reading it."""
@@ -31,33 +32,35 @@ _NOTHING = bytes(8)
 class Channel:
     """Serves one connection over its descriptors until it is unmounted.
 
-    Thread ``i`` uses ``devices[i % len(devices)]``: an answer must go to the descriptor its request came from. A
-    request lies in shared memory while it is worked on, its ``unique`` set to 0 once it is answered: on a kernel
-    without RESEND the next worker finds there what it still owes.
+    One thread at a time receives. Before it turns to something slow it passes that role on to a thread that waits for
+    it, or to a new one (up to ``SLOTS``). Thread ``i`` uses ``devices[i % len(devices)]``: an answer must go to the
+    descriptor its request came from. A request lies in shared memory while it is worked on, its ``unique`` set to 0
+    once it is answered: on a kernel without RESEND the next worker finds there what it still owes.
     """
 
     def __init__(self, devices: Sequence[int], state: SharedState, operations: Operations) -> None:
         self._devices = devices
         self._state = state
         self._operations = operations
+        self._receiving = threading.Lock()
         self._lock = threading.Lock()
-        self._idle = 0
+        self._waiting = 0
         self._threads: list[threading.Thread] = []
         self._ended = threading.Event()
 
     def start(self, *, answer_left_over: bool) -> None:
         """Start the threads. ``answer_left_over``: first answer what an earlier worker had taken (no RESEND)."""
+        left_over = [slot for slot in range(SLOTS) if any(self._state.request_buffer(slot)[_UNIQUE])]
+        needed = max(left_over, default=0) + 1 if answer_left_over else 1
         with self._lock:
-            left_over = [slot for slot in range(SLOTS) if any(self._state.request_buffer(slot)[_UNIQUE])]
-            needed = max(FIRST_THREADS, max(left_over, default=-1) + 1) if answer_left_over else FIRST_THREADS
             for _ in range(needed):
-                self._add_thread(answer_left_over)
+                self._add_thread(answer_left_over=answer_left_over)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the file system is unmounted; False when the time is over first."""
         return self._ended.wait(timeout_s)
 
-    def _add_thread(self, answer_left_over: bool) -> None:
+    def _add_thread(self, *, answer_left_over: bool) -> None:
         slot = len(self._threads)
         thread = threading.Thread(target=self._run, args=(slot, answer_left_over), name=f"channel-{slot}", daemon=True)
         self._threads.append(thread)
@@ -68,56 +71,66 @@ class Channel:
         buffer = self._state.request_buffer(slot)
         counters = self._state.counters(slot)
         answerer = Answerer(device)
+        receiving = False
         try:
             if answer_left_over and any(buffer[_UNIQUE]):
                 counters[Counter.RESENT] += 1
-                self._serve(slot, buffer, counters, answerer)
+                self._serve(self._request(slot, buffer, counters), answerer)
             while True:
                 buffer[_UNIQUE] = _NOTHING
-                if self._receive(device, buffer) == 0:
+                if not receiving:
+                    self._become_receiver()
+                    receiving = True
+                if not _receive(device, buffer):
                     break
-                if not self._serve(slot, buffer, counters, answerer):
+                request = self._request(slot, buffer, counters)
+                if self._may_take_long(request):
+                    receiving = False
+                    self._hand_over()
+                if not self._serve(request, answerer):
                     break
         finally:
             buffer[_UNIQUE] = _NOTHING
+            if receiving:
+                self._receiving.release()
             answerer.close()
             self._ended.set()
 
-    def _receive(self, device: int, buffer: memoryview) -> int:
-        """Wait for one request; its length, or 0 when the file system was unmounted."""
+    def _become_receiver(self) -> None:
         with self._lock:
-            self._idle += 1
-        try:
-            while True:
-                try:
-                    return os.readv(device, [buffer])
-                except OSError as error:
-                    if error.errno == errno.ENODEV:
-                        return 0
-                    if error.errno not in _TRY_AGAIN:
-                        raise
-        finally:
-            with self._lock:
-                self._idle -= 1
-                if self._idle == 0 and len(self._threads) < SLOTS and not self._ended.is_set():
-                    self._add_thread(False)
+            self._waiting += 1
+        self._receiving.acquire()
+        with self._lock:
+            self._waiting -= 1
 
-    def _serve(self, slot: int, buffer: memoryview, counters: memoryview, answerer: Answerer) -> bool:
-        """Answer the request in ``buffer``; False after DESTROY."""
+    def _hand_over(self) -> None:
+        """Let another thread receive, a new one when all are busy."""
+        with self._lock:
+            if self._waiting == 0 and len(self._threads) < SLOTS:
+                self._add_thread(answer_left_over=False)
+        self._receiving.release()
+
+    def _may_take_long(self, request: Request) -> bool:
+        opcode = request.opcode
+        return opcode in _HANDED_OVER or (opcode == Opcode.OPEN and not self._operations.is_open(request.nodeid))
+
+    def _request(self, slot: int, buffer: memoryview, counters: memoryview) -> Request:
         length, opcode, unique, nodeid, _, _, pid, _, _ = IN_HEADER.unpack_from(buffer)
         counters[Counter.REQUESTS] += 1
         if unique & RESENT_BIT:
             counters[Counter.RESENT] += 1
-        body = buffer[IN_HEADER.size : length]
-        request = Request(opcode, unique, nodeid, pid, slot, body, counters)
-        if opcode == Opcode.INTERRUPT:
-            self._interrupt(*INTERRUPT_IN.unpack_from(body))
+        return Request(opcode, unique, nodeid, pid, slot, buffer[IN_HEADER.size : length], counters)
+
+    def _serve(self, request: Request, answerer: Answerer) -> bool:
+        """Answer a request; False after DESTROY."""
+        if request.opcode == Opcode.INTERRUPT:
+            self._interrupt(*INTERRUPT_IN.unpack_from(request.body))
             return True
-        if opcode == Opcode.DESTROY:
-            answerer.error(unique, 0)
+        if request.opcode == Opcode.DESTROY:
+            answerer.error(request.unique, 0)
             return False
         taken = self._answer(request, self._handle(request), answerer)
-        if not taken and opcode == Opcode.OPEN:
+        if not taken and request.opcode == Opcode.OPEN:
             self._operations.abandoned(request)
         return True
 
@@ -138,22 +151,20 @@ class Channel:
 
     def _answer(self, request: Request, answer: Answer, answerer: Answerer) -> bool:
         """Send ``answer``; False when it was a success that nobody took."""
-        match answer:
-            case None:
-                return True
-            case int():
-                answerer.error(request.unique, answer)
-                return True
-            case FileRange():
-                try:
-                    return answerer.file(request.unique, answer)
-                except OSError as error:
-                    _logger.error("a cache file cannot be read: %s", error.strerror)
-                    request.counters[Counter.READ_ERRORS] += 1
-                    answerer.error(request.unique, errno.EIO)
-                    return True
-            case _:
-                return answerer.data(request.unique, answer)
+        if isinstance(answer, tuple):
+            return answerer.data(request.unique, answer)
+        if answer is None:
+            return True
+        if isinstance(answer, int):
+            answerer.error(request.unique, answer)
+            return True
+        try:
+            return answerer.file(request.unique, answer)
+        except OSError as error:
+            _logger.error("a cache file cannot be read: %s", error.strerror)
+            request.counters[Counter.READ_ERRORS] += 1
+            answerer.error(request.unique, errno.EIO)
+            return True
 
     def _interrupt(self, unique: int) -> None:
         """Let a READ go whose reader is being killed, so that a hung store never makes an unkillable process.
@@ -167,6 +178,18 @@ class Channel:
             if working_on & ~RESENT_BIT == unique & ~RESENT_BIT and opcode == Opcode.READ and _is_being_killed(pid):
                 Answerer(self._devices[slot % len(self._devices)]).error(working_on, errno.EINTR)
                 return
+
+
+def _receive(device: int, buffer: memoryview) -> int:
+    """Wait for one request; its length, or 0 when the file system was unmounted."""
+    while True:
+        try:
+            return os.readv(device, [buffer])
+        except OSError as error:
+            if error.errno == errno.ENODEV:
+                return 0
+            if error.errno not in _TRY_AGAIN:
+                raise
 
 
 def _is_being_killed(pid: int) -> bool:

@@ -240,6 +240,10 @@ class Operations:
         request.counters[Counter.OPENS_SERVED] += 1
         return (OPEN_OUT.pack(0, OpenFlag.KEEP_CACHE, 0),)
 
+    def is_open(self, nodeid: int) -> bool:
+        """Whether one more open of this nodeid needs nothing but a count."""
+        return self._opens.get(nodeid) is not None
+
     def abandoned(self, request: Request) -> None:
         """Nobody took the answer to an OPEN: there will be no RELEASE for it."""
         self._close(self._opens.end(request.nodeid, request.slot, 0))
