@@ -97,7 +97,10 @@ def mobile(window: Window) -> Found | None:
     score -= _oddness(window, number) * (0.5 if near > 0 else 1.0)
     if score < 0.3:
         return None
-    return Found(window.start, window.end, score, "mobile.segment" if known else "mobile.shape", 1)
+    start = window.start
+    if (b"(" in prefix) != (b")" in prefix):
+        start += len(prefix) if b")" in prefix else 1
+    return Found(start, window.end, score, "mobile.segment" if known else "mobile.shape", 1)
 
 
 _LOCAL = re.compile(rb"[A-Za-z0-9_](?:[A-Za-z0-9._%+\-]*[A-Za-z0-9_+\-])?\Z")
@@ -117,7 +120,7 @@ _REPOSITORY_USERS = frozenset((b"git", b"hg", b"svn"))
 
 
 def email(window: Window) -> Found | None:
-    """An e-mail address with an ASCII local part; the candidate is the three bytes around its ``@``."""
+    """An e-mail address with an ASCII local part; the candidate runs from before its ``@`` to the first dot."""
     at = window.start + 1
     raw = _LOCAL_BYTES.search(window.data[:at])
     local = _LOCAL.search(raw.group().lstrip(b".%+-")) if raw else None
@@ -147,6 +150,6 @@ def obfuscated_email(window: Window) -> Found | None:
 
 PATTERNS = (
     Pattern("mobile", NON_DIGIT + _PREFIX + _NUMBER + NON_DIGIT, mobile),
-    Pattern("email", rb"[A-Za-z0-9._%+\-]@[A-Za-z0-9]", email, bordered=False),
+    Pattern("email", rb"[A-Za-z0-9._%+\-]@[A-Za-z0-9\-]{1,63}\.[A-Za-z0-9]", email, bordered=False),
     Pattern("email", rb"[A-Za-z0-9_]" + _AT_WORD + rb"[A-Za-z0-9]", obfuscated_email, bordered=False),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -102,14 +103,24 @@ class Detector:
         return table.sort_by([("row", "ascending"), ("start_byte", "ascending")]) if len(wide) else table
 
     def _hits(self, shadow: Shadow) -> _Hits:
-        matches: list[tuple[int, int, int]] = []
+        flat = array("q")
+        first_gate = len(self._patterns)
+        ends = shadow.ends
+        wide_from, wide_to = -1, -1
 
         def note(pattern: int, start: int, end: int, _flags: int, _context: object) -> None:
-            matches.append((pattern, start, end))
+            nonlocal wide_from, wide_to
+            if pattern >= first_gate:
+                # One hit is enough to have a document folded; a page of full-width digits would give thousands.
+                if wide_from < end <= wide_to:
+                    return
+                document = int(np.searchsorted(ends, end - 1))
+                wide_from, wide_to = int(shadow.starts[document]), int(ends[document])
+            flat.extend((pattern, start, end))
 
         buffer: Any = shadow.buffer  # any buffer will do, whatever the stub says
         self._database.scan(buffer, match_event_handler=note)
-        table = np.array(matches, np.int64).reshape(-1, 3)
+        table = np.frombuffer(flat, np.int64).reshape(-1, 3)
         # A border byte belongs to no document: the byte before the end is inside the value's document or its fence.
         documents = np.searchsorted(shadow.starts, table[:, 2] - 1, "right") - 1
         return _Hits(table[:, 0], table[:, 1], table[:, 2], np.maximum(documents, 0))

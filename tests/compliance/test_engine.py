@@ -135,6 +135,15 @@ def test_wrong_use_is_named() -> None:
         DETECTOR.scan(pa.array([1]))
 
 
+def test_a_page_of_full_width_digits_keeps_its_neighbours() -> None:
+    page = "１２" * 5_000
+    assert spans(pa.array([MOBILE, page, "１３８１２３４５６７８", page, MOBILE])) == [
+        (0, 0, 11, "mobile"),
+        (2, 0, 11, "mobile"),
+        (4, 0, 11, "mobile"),
+    ]
+
+
 def test_a_document_with_many_findings_is_scanned_in_one_go() -> None:
     text = "，".join(f"138{number:08d}" for number in range(12_345_678, 12_345_678 + 20_000))
     rows = spans(pa.array(["x", text]))
