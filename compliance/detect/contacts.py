@@ -85,12 +85,10 @@ def mobile(window: Window) -> Found | None:
     number, prefix = match["number"], match["prefix"]
     if _is_part_of_a_longer_number(window, number) or in_hexadecimal(window):
         return None
-    if _AMOUNT_AFTER.match(window.after(8)):
-        return None
     near = cue(window, _PHONE, _OTHER_NUMBER)
     if _PHONE_PARAMETER.search(window.before(16)) or prefix.strip(b"( ").startswith((b"+", b"00")):
         near = 1
-    elif in_url(window):
+    elif in_url(window) or (near <= 0 and _AMOUNT_AFTER.match(window.after(8))):
         return None
     known = _SEGMENTS.match(number) is not None
     score = {1: 0.98, 0: 0.85, -1: 0.25}[near] - (0.0 if known else 0.2 if near > 0 else 0.4)

@@ -85,9 +85,9 @@ def resident_id_18(window: Window) -> Found | None:
         return None
     if not is_birth_date(int(number[6:10]), int(number[10:12]), int(number[12:14])):
         return None
-    near = cue(window, _IDENTITY, _OTHER_NUMBER)
     if in_hexadecimal(window):
         return None
+    near = cue(window, _IDENTITY, _OTHER_NUMBER)
     if not has_resident_checksum(number):
         return Found(window.start, window.end, 0.6, "resident_id.cue", 0) if near > 0 else None
     score = {1: 0.99, 0: 0.95, -1: 0.7}[near]
@@ -155,9 +155,9 @@ def bank_card(window: Window) -> Found | None:
     digits = _compact(window.value)
     if not 13 <= len(digits) <= 19 or not digits.isdigit() or not has_luhn_checksum(digits):
         return None
-    if _touches_word(window) or window.before(1) in (b"*", b".") or window.after(1) in (b"*",):
+    if _touches_word(window) or window.before(1) in (b"*", b".") or window.after(1) == b"*":
         return None
-    if window.after(2)[:1] == b"." and window.after(2)[1:].isdigit():
+    if window.after(1) == b"." and window.after(2)[1:].isdigit():
         return None
     if len(set(digits)) == 1 or in_hexadecimal(window) or in_url(window):
         return None
@@ -177,18 +177,7 @@ def bank_card(window: Window) -> Found | None:
     return Found(window.start, window.end, score, name, 2 if near or grouped or score >= 0.7 else 1)
 
 
-_RESIDENT_18 = (
-    rb"[1-8][0-9]{5}"
-    + GAP
-    + rb"(?:19|20)[0-9]{2}"
-    + GAP
-    + rb"[01][0-9][0-3][0-9]"
-    + GAP
-    + rb"[0-9]{3}"
-    + GAP
-    + rb"[0-9Xx]"
-)
-_ALNUM = rb"0-9A-Za-z"
+_RESIDENT_18 = GAP.join((rb"[1-8][0-9]{5}", rb"(?:19|20)[0-9]{2}", rb"[01][0-9][0-3][0-9]", rb"[0-9]{3}", rb"[0-9Xx]"))
 
 PATTERNS = (
     Pattern("resident_id", NON_DIGIT + _RESIDENT_18 + NON_DIGIT, resident_id_18),

@@ -25,10 +25,10 @@ _SMALL = 32
 _PRIVATE_SCORES = (0.75, 0.65, 0.5)
 _PUBLIC_SCORES = (0.95, 0.8, 0.4)
 """With a cue; without; without and all octets small."""
-_PRODUCT_BEFORE = re.compile(rb"[A-Za-z][/_]\Z|[A-Za-z_]\Z|[A-Za-z0-9]-\Z")
+_PRODUCT_BEFORE = re.compile(rb"[A-Za-z][/_]\Z|[A-Za-z_]-?\Z")
 _HEADING_BEFORE = re.compile(rb"(?:\A|\n)[ \t#*]*\Z")
 _HEADING_AFTER = re.compile(rb"[ \t]|\xe3\x80[\x80\x81]|[\xe4-\xe9]")
-_WORD_AFTER = re.compile(rb"[A-Za-z_]|-[A-Za-z0-9]|\.[0-9A-Za-z]")
+_WORD_AFTER = re.compile(rb"[A-Za-z_]|-[A-Za-z]|\.[0-9a-z]")
 
 
 def _is_private(first: int, second: int) -> bool:

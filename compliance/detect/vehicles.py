@@ -31,25 +31,10 @@ _VEHICLE = CueWords(
 _OTHER = CueWords("型号 股票 代码 产品 编号 型材")
 _COMPOUNDS = tuple(
     word.encode()
-    for word in (
-        *("南京", "北京", "东京", "天津", "新津", "江苏", "姑苏", "四川", "辽宁", "南宁", "西宁", "济宁", "甘青"),
-        *(
-            "最新",
-            "全新",
-            "更新",
-            "创新",
-            "崭新",
-            "重新",
-            "刷新",
-            "里云",
-            "讯云",
-            "为云",
-            "务云",
-            "白云",
-            "乌云",
-            "多云",
-        ),
-        *("珍贵", "昂贵", "尊贵", "漆黑", "乌黑"),
+    for word in re.findall(
+        "..",
+        "南京北京东京天津新津江苏姑苏四川辽宁南宁西宁济宁甘青最新全新更新创新崭新重新刷新里云讯云为云务云白云乌云多云"
+        "珍贵昂贵尊贵漆黑乌黑",
     )
 )
 """Words that end in a province's character without meaning the province's plates."""
