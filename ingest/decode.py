@@ -2,8 +2,8 @@
 
 Order, and why: a byte-order mark is believed; then strict UTF-8, because UTF-8 often decodes "fine" as GB18030 while
 the reverse hardly ever happens; then GB18030 (which contains GBK and GB2312), strict and only when the result reads
-like Chinese, because Big5, Shift JIS and EUC-KR often decode as GB18030 too. Everything else stays UTF-8, and its bad lines
-are rejected one by one.
+like Chinese, because Big5, Shift JIS and EUC-KR often decode as GB18030 too. Everything else stays UTF-8, and its bad
+lines are rejected one by one.
 """
 
 from __future__ import annotations

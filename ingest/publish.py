@@ -16,6 +16,17 @@ _COMPARED_FILES = 1_000_000
 _FINISHED = ("sealed", "submitted", "approved", "published")
 
 
+class VersionExists(OpenshelfError):
+    """The version holds something else, or may not be used again."""
+
+    def __init__(self, ref: ReleaseRef, state: str) -> None:
+        super().__init__(
+            "version_exists",
+            f"{ref} exists already ({state}) and is not what this run made",
+            "A release never changes: choose another --version.",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Attachment:
     """A review object: name, file, media type."""
@@ -57,20 +68,19 @@ def publish(
 ) -> ReleaseInfo:
     """Upload what is missing of ``files`` (which lie below ``release``), attach the review objects, seal.
 
-    A release that holds these very files already is left as it is and returned. Raises :class:`OpenshelfError`
-    ``version_exists`` when the version holds something else.
+    A release that holds these very files already is left as it is and returned. Raises :class:`VersionExists` when the
+    version holds something else.
     """
     known = existing_release(client, ref)
-    if known is not None and known.state in _FINISHED and _same_files(client, ref, files):
-        return known
+    if known is not None and known.state in _FINISHED:
+        if _same_files(client, ref, files):
+            return known
+        if known.state != "sealed":
+            raise VersionExists(ref, known.state)
     try:
         client.create_draft(ref, about)
     except Conflict as error:
-        raise OpenshelfError(
-            "version_exists",
-            f"{ref} exists already with other content{f' ({known.state})' if known else ''}",
-            "A release never changes: choose another --version.",
-        ) from error
+        raise VersionExists(ref, known.state if known else "another's draft") from error
     missing = client.missing(ref, sorted({file.sha256 for file in files}))
     sent: set[str] = set()
     for file in files:

@@ -62,13 +62,18 @@ def _safe_cut(data: bytes) -> int:
 
 @dataclass(slots=True)
 class _Element:
-    """One element's bytes, None when it is over the limit. ``cut``: the file ended inside it."""
+    """One element's bytes, None when it is over the limit.
+
+    ``closing``: the end of the array follows it; ``cut``: the file ended inside it; ``stray``: it stands behind the
+    array.
+    """
 
     text: bytes | None
     offset: int
     length: int
     closing: bool = False
     cut: bool = False
+    stray: bool = False
 
 
 def _elements(blocks: Iterable[bytes], offset: int) -> Iterator[list[_Element]]:
@@ -96,7 +101,7 @@ def _elements(blocks: Iterable[bytes], offset: int) -> Iterator[list[_Element]]:
             held, skipped, start = b"", 0, border + 1
         rest = data[start:]
         if closed and rest.strip(_SPACE):
-            found.append(_Element(rest, offset + start, len(rest)))
+            found.append(_Element(rest, offset + start, len(rest), stray=True))
             yield found
             return
         if opened and not closed:
@@ -133,9 +138,8 @@ def read_array(blocks: Iterable[bytes], encoding: Encoding, *, keyed: bool, mark
             try:
                 key, value = _parse(element, careful=careful, keyed=keyed)
             except Refused as refused:
-                reason = Reason.TRUNCATED if element.cut else refused.reason
                 offset, length = (element.offset, element.length) if placed else (None, None)
-                batch.rejects.append(Reject(number, offset, length, reason))
+                batch.rejects.append(Reject(number, offset, length, refused.reason))
                 continue
             batch.records.append(value)
             batch.lines.append(number)
@@ -162,8 +166,8 @@ def _grouped(source: Iterable[list[_Element]]) -> Iterator[list[_Element]]:
 def _parse(element: _Element, *, careful: bool, keyed: bool) -> tuple[str | None, Any]:
     if element.text is None:
         raise Refused(Reason.TOO_LONG)
-    if element.cut:
-        raise Refused(Reason.TRUNCATED)
+    if element.cut or element.stray:
+        raise Refused(Reason.TRUNCATED if element.cut else Reason.MALFORMED_JSON)
     read = parse_carefully if careful else parse
     if not keyed:
         return None, read(element.text)
