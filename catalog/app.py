@@ -128,7 +128,7 @@ def create_app(runtime: Runtime) -> FastAPI:
 
 
 def _document_problems(app: FastAPI) -> None:
-    """Put the shape of errors among OpenAPI's components, which the documented answers refer to."""
+    """Put the shape of errors among OpenAPI's components, and in the place of FastAPI's own for validation errors."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -139,6 +139,10 @@ def _document_problems(app: FastAPI) -> None:
         components["ProblemDetails"] = schema
         for unused in ("HTTPValidationError", "ValidationError"):
             components.pop(unused, None)
+        for operations in document["paths"].values():
+            for operation in operations.values():
+                if "422" in operation["responses"]:
+                    operation["responses"]["422"] = documented(422)[422]
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]

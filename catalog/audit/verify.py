@@ -10,6 +10,7 @@ import json
 import os
 from pathlib import Path
 
+import structlog
 from sqlalchemy.orm import Session
 
 from catalog.audit import ledger
@@ -20,6 +21,8 @@ from catalog.signing import SignatureError, Signed, verify
 from compliance.ledger import LedgerBroken, verify_chain
 from openshelf.errors import OpenshelfError
 
+log = structlog.get_logger("catalog.audit")
+
 
 def checkpoint_path(runtime: Runtime) -> Path:
     """Where the last checkpoint lies."""
@@ -27,13 +30,22 @@ def checkpoint_path(runtime: Runtime) -> Path:
 
 
 def write_checkpoint(runtime: Runtime) -> None:
-    """Sign number and hash of the last entry, and replace the checkpoint by it, unless it says so already."""
+    """Sign number and hash of the last entry, and replace the checkpoint by it, unless it says so already.
+
+    A checkpoint that the ledger contradicts stays: it is the proof that something was cut off or rewritten.
+    """
+    path = checkpoint_path(runtime)
     with runtime.database.read() as session:
         sequence, head = ledger.head(session)
-    path = checkpoint_path(runtime)
-    document = {"sequence": sequence, "hash": head.hex()}
-    if path.exists() and _read(path).document == document:
-        return
+        document = {"sequence": sequence, "hash": head.hex()}
+        try:
+            before = _checkpoint(runtime)
+            if before == (sequence, head):
+                return
+            _check_checkpoint(session, sequence, before)
+        except OpenshelfError as error:
+            log.error("ledger.contradicts_checkpoint", detail=error.message)
+            return
     temporary = path.with_suffix(".new")
     with temporary.open("w", encoding="utf-8") as sink:
         json.dump(runtime.key.sign("ledger-checkpoint", document).to_json(), sink)
@@ -74,9 +86,14 @@ def _check_chain(session: Session, sequence: int, head: bytes, checkpoint: tuple
     last, last_hash = verify_chain((ledger.parsed(row), row.hash) for row in ledger.every(session))
     if (last, last_hash) != (sequence, head):
         raise LedgerBroken(last + 1, "entries are missing at the end, or the head was changed")
-    if checkpoint is not None and checkpoint[0]:
-        if checkpoint[0] > last:
-            raise LedgerBroken(last + 1, f"the signed checkpoint knows {checkpoint[0]} entries")
-        named = session.get(LedgerEntry, checkpoint[0])
-        if named is None or named.hash != checkpoint[1]:
-            raise LedgerBroken(checkpoint[0], "it is not the entry that the signed checkpoint names")
+    _check_checkpoint(session, last, checkpoint)
+
+
+def _check_checkpoint(session: Session, last: int, checkpoint: tuple[int, bytes] | None) -> None:
+    if checkpoint is None or checkpoint[0] == 0:
+        return
+    if checkpoint[0] > last:
+        raise LedgerBroken(last + 1, f"the signed checkpoint knows {checkpoint[0]} entries")
+    named = session.get(LedgerEntry, checkpoint[0])
+    if named is None or named.hash != checkpoint[1]:
+        raise LedgerBroken(checkpoint[0], "it is not the entry that the signed checkpoint names")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import json
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -121,6 +122,9 @@ def serve(
         say(f"The catalog of {folder} answers at {url} (API: {url}/v1/docs).")
         if as_json:
             print(json.dumps({"url": url, "admin_token": str(token_file), "key": runtime.key.fingerprint}), flush=True)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            # Uvicorn raises the signal again once it has stopped; stopping on request is no failure.
+            signal.signal(signum, server.handle_exit)
         server.run(sockets=[listening])
         if not server.started:
             sys.exit(1)

@@ -35,11 +35,18 @@ def sqlite_url(path: Path) -> str:
 
 
 def make_engine(url: str) -> Engine:
-    """An engine for ``url``; SQLite in WAL mode, with foreign keys, and every commit durable."""
+    """An engine for ``url``; SQLite in WAL mode, with foreign keys, and every commit durable.
+
+    No error of it repeats the parameters of a statement: they may be somebody's data.
+    """
     if make_url(url).get_backend_name() != "sqlite":
-        return create_engine(url, pool_size=READERS, max_overflow=READERS, pool_pre_ping=True)
+        return create_engine(url, pool_size=READERS, max_overflow=READERS, pool_pre_ping=True, hide_parameters=True)
     engine = create_engine(
-        url, pool_size=READERS, max_overflow=4 * READERS, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000}
+        url,
+        pool_size=READERS,
+        max_overflow=4 * READERS,
+        hide_parameters=True,
+        connect_args={"timeout": BUSY_TIMEOUT_MS / 1000},
     )
 
     @event.listens_for(engine, "connect")

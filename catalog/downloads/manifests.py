@@ -6,6 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
+from catalog.disk import writing_to
 from catalog.manifest import Manifest
 from catalog.runtime import Runtime
 
@@ -25,7 +26,7 @@ def local_manifest(runtime: Runtime, digest: bytes) -> Path:
     if not path.exists():
         temporary = runtime.incoming / secrets.token_hex(16)
         try:
-            with temporary.open("xb") as sink:
+            with writing_to(runtime.data), temporary.open("xb") as sink:
                 for portion in runtime.store.open(digest.hex()):
                     sink.write(portion)
             keep_manifest(runtime, temporary, digest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -13,6 +13,7 @@ from catalog.web.ranges import matches, parse_range
 
 Open = Callable[[int, int], Iterator[bytes]]
 """Opens the bytes from a start, so many of them."""
+_PLAIN: Mapping[str, str] = {"Content-Type": "application/octet-stream"}
 
 
 def not_modified(request: Request, digest: str) -> Response | None:
@@ -32,13 +33,23 @@ def _headers(etag: str) -> dict[str, str]:
     }
 
 
-async def answer(request: Request, metrics: Metrics, digest: str, size_bytes: int, open_bytes: Open) -> Response:
-    """The bytes that ``request`` asks for of the object ``digest``; a HEAD gets the headers of the whole."""
+async def answer(
+    request: Request,
+    metrics: Metrics,
+    digest: str,
+    size_bytes: int,
+    open_bytes: Open,
+    extra: Mapping[str, str] = _PLAIN,
+) -> Response:
+    """The bytes that ``request`` asks for of the object ``digest``; a HEAD gets the headers of the whole.
+
+    ``extra`` holds the Content-Type and whatever else the answer says.
+    """
     cached = not_modified(request, digest)
     if cached is not None:
         return cached
     etag = f'"{digest}"'
-    headers = {**_headers(etag), "Content-Type": "application/octet-stream"}
+    headers = {**_headers(etag), **extra}
     if request.method == "HEAD":
         return Response(headers={**headers, "Content-Length": str(size_bytes)})
     if_range = request.headers.get("if-range")

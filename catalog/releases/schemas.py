@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -11,9 +12,13 @@ State = Literal["draft", "sealed", "submitted", "approved", "published", "reject
 HexDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", re.ASCII)
+
+
 def _moment(text: str) -> str:
-    if datetime.fromisoformat(text).tzinfo is None:
-        raise ValueError("a time zone is missing; write it like 2026-01-31T00:00:00Z")
+    if not _RFC3339.fullmatch(text):
+        raise ValueError("write it like 2026-01-31T00:00:00Z")
+    datetime.fromisoformat(text)
     return text
 
 

@@ -7,10 +7,12 @@ from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Body, Header, Path, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
 
 from catalog.collections.endpoints import PATH as COLLECTION_PATH
 from catalog.database.models import Attachment
+from catalog.downloads.streams import answer
 from catalog.releases.endpoints import PATH
 from catalog.releases.schemas import ReleaseInfo
 from catalog.reviews import attachments, service, tags
@@ -127,22 +129,32 @@ _STREAM: dict[int | str, dict[str, Any]] = {
     responses={**_STREAM, **documented(400, 403, 404, 422)},
     summary="A review object",
 )
-def get_attachment(ref: RefDep, attachment: AttachmentName, caller: CallerDep, runtime: RuntimeDep) -> Response:
+async def get_attachment(
+    request: Request, ref: RefDep, attachment: AttachmentName, caller: CallerDep, runtime: RuntimeDep
+) -> Response:
     """Always sent as a download: what it holds is not the catalog's own."""
-    with runtime.database.read() as session:
-        found = attachments.find_attachment(session, caller, ref, attachment)
-    return _stream(runtime, found)
+
+    def find() -> Attachment:
+        with runtime.database.read() as session:
+            return attachments.find_attachment(session, caller, ref, attachment)
+
+    return await _stream(request, runtime, await run_in_threadpool(find))
 
 
-def _stream(runtime: Runtime, found: Attachment) -> Response:
-    return StreamingResponse(
-        runtime.review_store.open(found.sha256.hex()),
-        headers={
-            "Content-Type": found.media_type,
-            "Content-Length": str(found.size_bytes),
-            "Content-Disposition": f'attachment; filename="{found.name}"',
-            "Cache-Control": "private, no-cache",
-        },
+async def _stream(request: Request, runtime: Runtime, found: Attachment) -> Response:
+    digest = found.sha256.hex()
+    extra = {
+        "Content-Type": found.media_type,
+        "Content-Disposition": f'attachment; filename="{found.name}"',
+        "Cache-Control": "private, no-cache",
+    }
+    return await answer(
+        request,
+        runtime.metrics,
+        digest,
+        found.size_bytes,
+        lambda start, length: runtime.review_store.open(digest, start, length),
+        extra,
     )
 
 
@@ -188,11 +200,18 @@ async def put_attachment(
     },
     summary="The review report of a release",
 )
-def get_report(
-    ref: RefDep, caller: CallerDep, runtime: RuntimeDep, accept: Annotated[str, Header()] = "application/json"
+async def get_report(
+    request: Request,
+    ref: RefDep,
+    caller: CallerDep,
+    runtime: RuntimeDep,
+    accept: Annotated[str, Header()] = "application/json",
 ) -> Response:
     """JSON, or Markdown when `Accept` names it first. Counts only, so readers of a published release may have it."""
     name = "report.md" if accept.split(",")[0].strip().startswith("text/") else "report.json"
-    with runtime.database.read() as session:
-        found = attachments.find_report(session, caller, ref, name)
-    return _stream(runtime, found)
+
+    def find() -> Attachment:
+        with runtime.database.read() as session:
+            return attachments.find_report(session, caller, ref, name)
+
+    return await _stream(request, runtime, await run_in_threadpool(find))

@@ -8,14 +8,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
 
+import structlog
+
 from catalog.audit import ledger
 from catalog.database.access import Caller, Role
+from catalog.database.engine import DatabaseFull
 from catalog.database.models import Token
 from catalog.runtime import Runtime, rfc3339
 from catalog.token_format import BadToken, key_prefix, make_token, parse_token, secret_digest
 from catalog.tokens import repository
 from catalog.tokens.schemas import MadeToken, NewToken
 from catalog.web.problems import NotFound, Unauthorized, Unprocessable
+
+log = structlog.get_logger("catalog.tokens")
 
 ADMIN_NAME = "admin"
 LAST_USE_RESOLUTION = timedelta(minutes=1)
@@ -47,8 +52,11 @@ def authenticate(runtime: Runtime, text: str) -> Caller:
 
 def _note_use(runtime: Runtime, token: Token) -> None:
     if token.last_used_at is None or token.last_used_at <= rfc3339(runtime.clock() - LAST_USE_RESOLUTION):
-        with runtime.database.write() as session:
-            repository.touch(session, token.id, runtime.now())
+        try:
+            with runtime.database.write() as session:
+                repository.touch(session, token.id, runtime.now())
+        except DatabaseFull:
+            log.warning("token.last_use_not_noted", token=token.id)  # reading goes on while the disk is full
 
 
 def _expiry(text: str | None, now: datetime) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio.from_thread
 from starlette.requests import Request
 
+from catalog.disk import writing_to
 from catalog.web.problems import BadRequest, LengthRequired, TooLarge
 from openshelf.units import MIB, format_size
 
@@ -57,7 +58,7 @@ def spooled(folder: Path, portions: Iterator[bytes]) -> Iterator[Path]:
     """The body as a temporary file, removed at the end."""
     path = folder / secrets.token_hex(16)
     try:
-        with path.open("xb") as sink:
+        with writing_to(folder), path.open("xb") as sink:
             for portion in portions:
                 sink.write(portion)
         yield path

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from catalog.audit import ledger
 from catalog.database.access import Caller
 from catalog.database.models import Release
+from catalog.disk import writing_to
 from catalog.downloads.manifests import keep_manifest
 from catalog.manifest import FileEntry, plan_packs, write_manifest
 from catalog.names import ReleaseRef, check_paths
@@ -213,7 +214,8 @@ def _portions(parts: Iterator[bytes]) -> Iterator[bytes]:
 def _store_manifest(runtime: Runtime, entries: Sequence[FileEntry]) -> bytes:
     built = runtime.incoming / secrets.token_hex(16)
     try:
-        digest = write_manifest(entries, built)
+        with writing_to(runtime.data):
+            digest = write_manifest(entries, built)
         with built.open("rb") as source:
             runtime.store.put(iter(lambda: source.read(MIB), b""), built.stat().st_size, digest.hex())
         keep_manifest(runtime, built, digest)

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from catalog.web.metrics import Metrics
 from catalog.web.problems import TooLarge, problem_response
-from openshelf.units import MIB
+from openshelf.units import MIB, format_size
 
 JSON_BODY_BYTES = 16 * MIB
 """Limit for bodies that are read whole; streamed bodies (objects, seals, attachments) have their own."""
@@ -32,6 +32,34 @@ def _header(scope: Scope, name: bytes) -> str | None:
         if key == name:
             return str(value.decode("latin-1"))
     return None
+
+
+class _OverLimit(Exception):
+    """The body goes on past its limit. No handler knows it, so that it comes through to the frame."""
+
+
+def _too_large() -> TooLarge:
+    return TooLarge(
+        "body_too_large", f"The body is over {format_size(JSON_BODY_BYTES)}", "Send it in several requests."
+    )
+
+
+class _Limited:
+    """Receives a body of at most ``limit_bytes`` bytes; any when None."""
+
+    def __init__(self, receive: Receive, limit_bytes: int | None) -> None:
+        self._receive = receive
+        self._left = limit_bytes
+        self.exceeded = False
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        if self._left is not None:
+            self._left -= len(message.get("body", b""))
+            if self._left < 0:
+                self.exceeded = True
+                raise _OverLimit
+        return message
 
 
 class RequestFrame:
@@ -53,10 +81,13 @@ class RequestFrame:
         structlog.contextvars.bind_contextvars(request_id=request_id)
         began = time.perf_counter()
         status = 0
+        limited = _Limited(receive, None if _STREAMED.fullmatch(scope["path"]) else JSON_BODY_BYTES)
 
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
+                if limited.exceeded:
+                    raise _OverLimit  # whatever the application made of the broken body
                 status = message["status"]
                 message["headers"] = [
                     *message["headers"],
@@ -66,33 +97,17 @@ class RequestFrame:
             await send(message)
 
         try:
-            await self._app(scope, self._limited(scope, receive), sending)
+            await self._app(scope, limited, sending)
         except ClientDisconnect:
             status = status or 499
-        except TooLarge as error:
-            await self._answer(scope, receive, sending, status, error)
+        except _OverLimit:
+            limited.exceeded = False
+            await self._answer(scope, receive, sending, status, _too_large())
         except Exception as error:
             log.error("request.failed", exc_info=error)
             await self._answer(scope, receive, sending, status, None)
         finally:
             self._account(scope, status, time.perf_counter() - began)
-
-    def _limited(self, scope: Scope, receive: Receive) -> Receive:
-        if _STREAMED.fullmatch(scope["path"]):
-            return receive
-        left = JSON_BODY_BYTES
-
-        async def receiving() -> Message:
-            nonlocal left
-            message = await receive()
-            left -= len(message.get("body", b""))
-            if left < 0:
-                raise TooLarge(
-                    "body_too_large", f"The body is over {JSON_BODY_BYTES} bytes", "Send it in several requests."
-                )
-            return message
-
-        return receiving
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, status: int, error: TooLarge | None) -> None:
         if status:
@@ -118,7 +133,7 @@ class RequestFrame:
         log.info(
             "request",
             method=method,
-            path=scope["path"],
+            path=scope["raw_path"].decode("ascii", "backslashreplace"),
             status=status,
             ms=round(seconds * 1000, 1),
             principal=scope.get("openshelf.principal"),

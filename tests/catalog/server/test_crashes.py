@@ -1,0 +1,162 @@
+"""The catalog dies at the worst moment, or its disk is full: nothing is lost, and the same call succeeds afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import urllib3
+
+from openshelf.units import MIB
+from tests.support.catalog_api import Api, about_of, listing_of, release_path
+from tests.support.catalog_server import catalog_process
+
+REF = "datasets/crash/corpus@1.0"
+
+
+def noise(size: int, seed: int) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def test_killed_in_the_middle_of_an_upload_the_object_is_sent_again(tmp_path: Path) -> None:
+    data = noise(4 * MIB, 1)
+    digest = hashlib.sha256(data).hexdigest()
+    kept = b"was there before"
+    with catalog_process(tmp_path / "data") as catalog, Api(catalog.url, catalog.token("alice", "curator")) as alice:
+        alice.ok("PUT", release_path(REF), about_of())
+        assert alice.put_object(REF, kept).status == 200
+        token = catalog.token("alice", "curator")
+        host, port = catalog.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as connection:
+            head = (
+                f"PUT {release_path(REF)}/objects/{digest} HTTP/1.1\r\nHost: x\r\n"
+                f"Authorization: Bearer {token}\r\nContent-Length: {len(data)}\r\n\r\n"
+            )
+            connection.sendall(head.encode() + data[: 3 * MIB])
+            incoming = tmp_path / "data" / "objects" / "incoming"
+            deadline = time.monotonic() + 30
+            while not any(path.stat().st_size > MIB for path in incoming.iterdir()):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            catalog.kill()
+    assert list(incoming.iterdir()) != []
+    with catalog_process(tmp_path / "data") as catalog, Api(catalog.url, token) as alice:
+        assert list(incoming.iterdir()) == []
+        asked = {"digests": [digest, hashlib.sha256(kept).hexdigest()]}
+        assert alice.ok("POST", release_path(REF, "missing"), asked)["missing"] == [digest]
+        assert alice.put_object(REF, data).status == 200
+        assert alice.seal(REF, {"a": data, "b": kept}).status == 200
+
+
+def test_killed_in_the_middle_of_a_seal_the_seal_is_repeated(tmp_path: Path) -> None:
+    files = {f"{number:05d}.txt": noise(100_000, number) for number in range(300)}
+    with (
+        catalog_process(tmp_path / "undisturbed") as catalog,
+        Api(catalog.url, catalog.token("alice", "curator")) as alice,
+    ):
+        expected = alice.draft(REF, files)["manifest_digest"]
+    with catalog_process(tmp_path / "data") as catalog, Api(catalog.url, catalog.token("alice", "curator")) as alice:
+        alice.ok("PUT", release_path(REF), about_of())
+        for data in files.values():
+            alice.put_object(REF, data)
+        token = catalog.token("alice", "curator")
+    listing = listing_of(files)
+    killed = 0
+    for delay in (0.0, 0.1, 0.25):
+        with catalog_process(tmp_path / "data") as catalog, Api(catalog.url, token) as alice:
+            assert alice.ok("GET", release_path(REF))["state"] in ("draft", "sealed")
+            outcome: list[int] = []
+
+            def seal(api: Api = alice, outcome: list[int] = outcome) -> None:
+                with contextlib.suppress(urllib3.exceptions.HTTPError):
+                    outcome.append(api.request("POST", release_path(REF, "seal"), body=listing).status)
+
+            thread = threading.Thread(target=seal)
+            thread.start()
+            incoming = tmp_path / "data" / "objects" / "incoming"
+            deadline = time.monotonic() + 20
+            while thread.is_alive() and not list(incoming.iterdir()) and time.monotonic() < deadline:
+                time.sleep(0.005)
+            time.sleep(delay)
+            catalog.kill()
+            thread.join()
+            killed += not outcome
+    assert killed
+    with catalog_process(tmp_path / "data") as catalog, Api(catalog.url, token) as alice:
+        sealed = alice.request("POST", release_path(REF, "seal"), body=listing)
+        assert sealed.status == 200, sealed.data
+        assert sealed.json()["manifest_digest"] == expected
+        with Api(catalog.url, catalog.admin_token) as administrator:
+            assert administrator.ok("GET", "/v1/ledger/verification")["intact"] is True
+    assert list((tmp_path / "data" / "incoming").iterdir()) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_loses_nothing_and_reading_goes_on(small_disk: Path, tmp_path: Path) -> None:
+    kept = noise(2 * MIB, 3)
+    with (
+        catalog_process(small_disk / "data", log=tmp_path / "log") as catalog,
+        Api(catalog.url, catalog.admin_token) as administrator,
+        Api(catalog.url, catalog.token("alice", "curator")) as alice,
+        Api(catalog.url, catalog.token("bob", "auditor")) as bob,
+    ):
+        alice.draft(REF, {"kept": kept})
+        alice.ok("POST", release_path(REF, "submit"))
+        bob.ok("POST", release_path(REF, "approve"))
+        bob.ok("POST", release_path(REF, "publish"))
+        second = REF.replace("@1.0", "@2.0")
+        alice.ok("PUT", release_path(second), about_of())
+        large = alice.put_object(second, noise(40 * MIB, 4))
+        assert (large.status, large.json()["code"]) == (507, "store_full")
+        assert list((small_disk / "data" / "objects" / "incoming").iterdir()) == []
+        assert alice.put_object(second, b"small").status == 200
+
+        filler = small_disk / "filler"
+        with filler.open("wb") as sink, pytest.raises(OSError, match="No space"):
+            while True:
+                sink.write(bytes(MIB))
+                sink.flush()
+        for body in (alice.put_object(second, noise(MIB, 5)), alice.seal(second, {"small": b"small"})):
+            assert body.status == 507, body.data
+        changed = administrator.request("POST", "/v1/tokens", json_body={"name": "x" * 60, "role": "reader"})
+        assert changed.status in (201, 507), changed.data
+        digest = hashlib.sha256(kept).hexdigest()
+        assert alice.get(f"/v1/objects/{digest}").data == kept
+        assert alice.ok("GET", release_path(REF))["state"] == "published"
+        assert alice.ok("GET", "/v1/feed/head")["document"]["serial"] == 1
+
+        filler.unlink()
+        assert alice.seal(second, {"small": b"small"}).json()["state"] == "sealed"
+        assert administrator.ok("GET", "/v1/ledger/verification")["intact"] is True
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def test_a_catalog_starts_again_with_what_it_had(tmp_path: Path) -> None:
+    with catalog_process(tmp_path / "data") as catalog, Api(catalog.url, catalog.token("alice", "curator")) as alice:
+        sealed = alice.draft(REF, {"a": b"1"})
+        token = catalog.token("alice", "curator")
+        assert catalog.terminate() == 0
+    shutil.rmtree(tmp_path / "data" / "manifests")
+    with catalog_process(tmp_path / "data") as catalog, Api(catalog.url, token) as alice:
+        assert alice.ok("GET", release_path(REF)) == sealed
+        assert [item["path"] for item in alice.ok("GET", release_path(REF, "files"))["files"]] == ["a"]
