@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import fuse
 
-from mountd.interfaces import ROOT_ID, Node, Reader, Tree
+from mountd.interfaces import ROOT_ID, Handle, Node, Reader, Tree
 from mountd.shared_state import Counter
 from mountd.xattrs import read_xattr, xattr_names
 from openshelf.errors import OpenshelfError
@@ -86,8 +86,9 @@ class _FileSystem(fuse.Fuse):  # type: ignore[misc]
         self._tree = tree
         self._reader = reader
         self._counters = counters
+        self._held_lock = threading.Lock()
+        self._held: dict[str, tuple[Node, int]] = {}
         self.multithreaded = True
-        self.file_class = self._make_file
 
     def _node(self, path: str) -> Node:
         """The node at an absolute path; OSError (ENOENT) when there is none."""
@@ -96,6 +97,8 @@ class _FileSystem(fuse.Fuse):  # type: ignore[misc]
         for name in os.fsencode(path).split(b"/"):
             if not name:
                 continue
+            if len(name) > NAME_MAX:
+                raise OSError(errno.ENAMETOOLONG, "the name is too long")
             self._counters.add(Counter.LOOKUPS)
             node = self._lookup(nodeid, name)
             if node is None:
@@ -108,18 +111,17 @@ class _FileSystem(fuse.Fuse):  # type: ignore[misc]
     def _lookup(self, parent_id: int, name: bytes) -> Node | None:
         return _errors(lambda: self._tree.lookup(parent_id, name), "A lookup")
 
-    def _make_file(self, path: str, flags: int, *mode: int) -> _OpenFile:
-        node = self._node(path)
-        if node.kind != "file":
-            raise OSError(errno.EISDIR, "not a file")
-        handle = _errors(lambda: self._reader.open(node), "An open")
-        self._counters.add(Counter.OPENS_SERVED)
-        return _OpenFile(node, handle, self._counters)
-
     # Callbacks; libfuse's names and signatures
 
     def getattr(self, path: str) -> Any:
-        node = self._node(path)
+        try:
+            node = self._node(path)
+        except FileNotFoundError:
+            # libfuse asks by path for open files too: those of a withdrawn release go on being read.
+            held = self._held.get(path)
+            if held is None:
+                raise
+            node = held[0]
         seconds = node.mtime_ns / 1e9
         return fuse.Stat(
             st_mode=_TYPES[node.kind] | node.mode,
@@ -131,6 +133,36 @@ class _FileSystem(fuse.Fuse):  # type: ignore[misc]
             st_mtime=seconds,
             st_ctime=seconds,
         )
+
+    def open(self, path: str, flags: int) -> _OpenFile:
+        node = self._node(path)
+        if node.kind != "file":
+            raise OSError(errno.EISDIR, "not a file")
+        handle = _errors(lambda: self._reader.open(node), "An open")
+        self._counters.add(Counter.OPENS_SERVED)
+        with self._held_lock:
+            self._held[path] = node, self._held.get(path, (node, 0))[1] + 1
+        return _OpenFile(node, handle)
+
+    def read(self, path: str, length: int, offset: int, opened: _OpenFile) -> bytes:
+        self._counters.add(Counter.READS_SERVED)
+        length = min(length, opened.node.size - offset)
+        if length <= 0:
+            return b""
+        try:
+            data = _errors(lambda: opened.handle.read(offset, length), "A read")
+        except OSError:
+            self._counters.add(Counter.READ_ERRORS)
+            raise
+        self._counters.add(Counter.BYTES_SERVED, len(data))
+        return bytes(data)
+
+    def release(self, path: str, flags: int, opened: _OpenFile) -> None:
+        opened.handle.close()
+        with self._held_lock:
+            node, handles = self._held.pop(path)
+            if handles > 1:
+                self._held[path] = node, handles - 1
 
     def readlink(self, path: str) -> str:
         target = self._tree.readlink(self._node(path).nodeid)
@@ -167,27 +199,11 @@ class _FileSystem(fuse.Fuse):  # type: ignore[misc]
 
 
 class _OpenFile:
-    """One open file as libfuse holds it."""
+    """One open file; libfuse reads ``keep_cache`` and ``direct_io`` and hands it back at each read."""
 
-    def __init__(self, node: Node, handle: Any, counters: _Counters) -> None:
-        self._node = node
-        self._handle = handle
-        self._counters = counters
+    def __init__(self, node: Node, handle: Handle) -> None:
+        self.node = node
+        self.handle = handle
         self.keep_cache = node.entry is not None
-        self.direct_io = node.entry is None  # status.json: the pages of an older content would be shown
-
-    def read(self, length: int, offset: int) -> bytes:
-        self._counters.add(Counter.READS_SERVED)
-        length = min(length, self._node.size - offset)
-        if length <= 0:
-            return b""
-        try:
-            data = _errors(lambda: self._handle.read(offset, length), "A read")
-        except OSError:
-            self._counters.add(Counter.READ_ERRORS)
-            raise
-        self._counters.add(Counter.BYTES_SERVED, len(data))
-        return bytes(data)
-
-    def release(self, flags: int) -> None:
-        self._handle.close()
+        # Of status.json, whose path stays, the pages of an older content would be shown.
+        self.direct_io = node.entry is None
