@@ -21,7 +21,16 @@ from mountd.duties import Identity, end, handle_command
 from mountd.interfaces import MountConfig
 from mountd.kernel.device import DeviceError, clone, handshake, why_no_passthrough
 from mountd.kernel.holders import holders_of
-from mountd.kernel.mounting import MountBusy, MountError, detach, mount, mounted_at, prepare, raise_read_ahead
+from mountd.kernel.mounting import (
+    MountBusy,
+    MountError,
+    detach,
+    mount,
+    mounted_at,
+    prepare,
+    raise_read_ahead,
+    refuse_nesting,
+)
 from mountd.shared_state import SLOTS, Counter, SharedState
 
 _logger = logging.getLogger(__name__)
@@ -76,7 +85,8 @@ class Supervisor:
 
     def run(self) -> int:
         """Mount, serve until unmounted or told to stop, and return the exit code. Raises OpenshelfError."""
-        prepare(self._config.mountpoint, self._config.cache)
+        refuse_nesting(self._config.mountpoint, self._config.cache)
+        prepare(self._config.mountpoint)
         self._listener = control.listen(self._config.mountpoint)
         try:
             self._protect()

@@ -18,7 +18,7 @@ import typer
 from mountd import log
 from mountd.daemon import Orders
 from mountd.interfaces import MountConfig
-from mountd.kernel.mounting import canonical
+from mountd.kernel.mounting import canonical, refuse_nesting
 from openshelf import settings
 from openshelf.console import emit_json, say
 from openshelf.errors import OpenshelfError
@@ -76,6 +76,7 @@ def mount(
         catalog_key=catalog_key,
         token=chosen.token,
     )
+    refuse_nesting(config.mountpoint, config.cache)  # before anything is created in the one or the other
     orders = Orders(config, transport.value, foreground)
     if foreground:
         _become_daemon(orders)

@@ -77,11 +77,8 @@ def canonical(path: Path) -> Path:
     return Path(os.path.realpath(absolute))
 
 
-def prepare(mountpoint: Path, cache: Path) -> None:
-    """Make ``mountpoint`` ready: clear a stale mount, create a missing folder, refuse what cannot work.
-
-    Raises MountError or UsageError with one line that says what to do.
-    """
+def refuse_nesting(mountpoint: Path, cache: Path) -> None:
+    """Raise UsageError when mount and cache (canonical) lie one inside the other: the daemon would wait for itself."""
     inside = cache == mountpoint or mountpoint in cache.parents
     if inside or cache in mountpoint.parents:
         raise UsageError(
@@ -89,6 +86,13 @@ def prepare(mountpoint: Path, cache: Path) -> None:
             f"The cache {cache} and the mount {mountpoint} lie one inside the other",
             "Choose a cache folder outside the mount.",
         )
+
+
+def prepare(mountpoint: Path) -> None:
+    """Make ``mountpoint`` ready: clear a stale mount, create a missing folder, refuse what cannot work.
+
+    Raises MountError with one line that says what to do.
+    """
     present = mounted_at(mountpoint)
     if present is not None:
         if not (present.type.startswith("fuse") and _is_dead(mountpoint)):

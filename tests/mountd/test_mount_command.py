@@ -26,7 +26,7 @@ RELEASE = "datasets/belle/chat@1.0"
 FILES = {
     "README.md": b"# chat\n",
     "data/train-00000-of-00001.parquet": pattern(21_000_000, 7),
-    **{f"images/{number:04d}.jpg": pattern(2000 + number, number) for number in range(300)},
+    **{f"images/{number:04d}.jpg": pattern(2000 + number, number) for number in range(40)},
 }
 STATUS_KEYS = {
     "supervisor_pid", "worker_pid", "transport", "passthrough", "opens_passthrough", "opens_served", "reads_served",
@@ -191,7 +191,8 @@ def test_the_token_is_nowhere_in_the_processes_behind_the_mount(node: MountNode)
 def test_a_busy_mount_names_who_holds_it_and_goes_lazily(node: MountNode) -> None:
     folder, _ = node.mount("public")
     path = folder / "datasets/belle/chat/1.0/README.md"
-    holder = subprocess.Popen(["sleep", "60"], stdin=path.open("rb"))
+    with path.open("rb") as stdin:
+        holder = subprocess.Popen(["sleep", "60"], stdin=stdin)
     try:
         refused = node.run("umount", folder)
         assert refused.returncode == 1
@@ -206,7 +207,6 @@ def test_a_busy_mount_names_who_holds_it_and_goes_lazily(node: MountNode) -> Non
     finally:
         holder.kill()
         holder.wait()
-        assert holder.stdin is None
 
 
 def test_a_stale_mount_is_cleared_by_the_next(node: MountNode) -> None:
