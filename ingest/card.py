@@ -48,6 +48,8 @@ class Facts:
     rejected: Mapping[str, int]
     duplicates: int
     findings: Mapping[str, int]
+    data_digest: str
+    """Hexadecimal SHA-256 that stands for the bytes of all shards."""
 
     @property
     def title(self) -> str:
@@ -74,7 +76,10 @@ def _head(facts: Facts) -> dict[str, Any]:
         head["language"] = facts.languages
     head["size_categories"] = [size_category(sum(facts.split_rows.values()))]
     files = [{"split": split, "path": f"data/{split}-*.parquet"} for split in facts.split_rows]
-    head["configs"] = [{"config_name": "default", "data_files": files}]
+    # ``datasets`` names its cache of a local folder by the folder's last name and this head alone: without a text that
+    # differs between any two releases, it would answer ``load_dataset(".../b/1.0")`` with the rows of ``.../a/1.0``.
+    mark = f"{facts.collection}@{facts.version} {facts.data_digest[:16]}"
+    head["configs"] = [{"config_name": "default", "description": mark, "data_files": files}]
     return head
 
 

@@ -8,6 +8,7 @@ where it stopped and ends with the same bytes.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import shutil
 import time
 from collections.abc import Sequence
@@ -287,6 +288,7 @@ def _finish_release(
         rejected=account.rejected,
         duplicates=account.duplicates,
         findings=findings.by_entity(),
+        data_digest=hashlib.sha256("".join(f"{shard.name} {shard.sha256}\n" for _, shard in shards).encode()).hexdigest(),
     )
     release = work.folder.release
     write_bytes(release / "README.md", card.render(facts))

@@ -24,6 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from catalog.client import Client, DraftAbout, DraftFile
+from catalog.manifest import DEFAULT_MTIME_NS
 from catalog.names import parse_release
 from tests.e2e.shelf import Shelf, running_shelf
 from tests.support.s3_server import BUCKET, S3Server
@@ -140,7 +141,7 @@ def publish(shelf: Shelf, source: Path) -> str:
     with Client(shelf.url, shelf.tokens["curator"]) as client:
         client.create_draft(ref, DraftAbout(created="2000-01-01T00:00:00Z", licence_expression="CC0-1.0"))
         sent = client.upload(ref, source)
-        client.seal(ref, [DraftFile("numbers.bin", sent.sha256)])
+        client.seal(ref, [DraftFile("numbers.bin", sent.sha256, mtime_ns=DEFAULT_MTIME_NS)])
     shelf.publish(RELEASE)
     return sent.sha256
 

@@ -50,7 +50,7 @@ need_venv() {
     [ "$(cat "$venv/.openshelf-stamp" 2>/dev/null)" = "$stamp" ] && return 0
     printf 'Installing openshelf[%s] into .venv (a minute or two, once)\n' "$extras" >&2
     "$venv/bin/python" -c '' 2>/dev/null || "$python" -m venv --clear "$venv" || fail "python -m venv failed."
-    "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$venv/bin/python" -m ensurepip -q || fail "pip is missing in .venv; remove it and try again."
+    "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$venv/bin/python" -m ensurepip >/dev/null || fail "pip is missing in .venv; remove it and try again."
     "$venv/bin/python" -m pip install -q --disable-pip-version-check --root-user-action ignore \
         -c "$root/constraints.txt" -e "$root[$extras]" || fail "pip could not install openshelf[$extras]; its messages are above."
     printf '%s\n' "$stamp" > "$venv/.openshelf-stamp"

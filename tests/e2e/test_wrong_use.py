@@ -315,6 +315,7 @@ def test_a_truncated_gz_keeps_the_rows_before_the_cut_and_ends_incomplete(shelf:
 
 def test_a_path_with_dots_is_refused_by_the_catalog(shelf: Shelf, tmp_path: Path) -> None:
     from catalog.client import Client, DraftAbout, DraftFile
+    from catalog.manifest import DEFAULT_MTIME_NS
     from catalog.names import parse_release
     from openshelf.errors import OpenshelfError
 
@@ -324,5 +325,5 @@ def test_a_path_with_dots_is_refused_by_the_catalog(shelf: Shelf, tmp_path: Path
         client.create_draft(ref, DraftAbout(created="2000-01-01T00:00:00Z"))
         sent = client.upload(ref, tmp_path / "f")
         with pytest.raises(OpenshelfError, match=r"\.\."):
-            client.seal(ref, [DraftFile("../evil", sent.sha256)])
-        assert client.seal(ref, [DraftFile("good", sent.sha256)]).files == 1
+            client.seal(ref, [DraftFile("../evil", sent.sha256, mtime_ns=DEFAULT_MTIME_NS)])
+        assert client.seal(ref, [DraftFile("good", sent.sha256, mtime_ns=DEFAULT_MTIME_NS)]).files == 1
