@@ -275,6 +275,7 @@ def _finish_release(
 ) -> list[FileInfo]:
     """Write the front door beside the data and list every file of the release."""
     request, licence = work.request, work.licence.licence
+    listing = "".join(f"{shard.name} {shard.sha256}\n" for _, shard in shards)
     facts = card.Facts(
         collection=str(request.ref.collection),
         version=request.ref.version,
@@ -288,7 +289,7 @@ def _finish_release(
         rejected=account.rejected,
         duplicates=account.duplicates,
         findings=findings.by_entity(),
-        data_digest=hashlib.sha256("".join(f"{shard.name} {shard.sha256}\n" for _, shard in shards).encode()).hexdigest(),
+        data_digest=hashlib.sha256(listing.encode()).hexdigest(),
     )
     release = work.folder.release
     write_bytes(release / "README.md", card.render(facts))
