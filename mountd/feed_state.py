@@ -5,6 +5,7 @@ It lets a mount start without the catalog. SQLite; each step of the feed is one 
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,8 @@ from typing import Any
 from catalog.names import Collection, is_digest, is_name, parse_collection
 from catalog.trust import BadFeed
 from openshelf.errors import UsageError
+
+log = logging.getLogger("openshelf.mount.follow")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS releases (
@@ -29,12 +32,20 @@ CREATE TABLE IF NOT EXISTS position (one INTEGER PRIMARY KEY CHECK (one = 1), ep
 class FeedState:
     """Releases, tags and the feed position. Thread-safe."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, db: sqlite3.Connection) -> None:
         self._lock = threading.Lock()
-        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")
-        self._db.executescript(_SCHEMA)
+        self._db = db
+
+    @classmethod
+    def open(cls, path: Path) -> FeedState:
+        """Open or make the state; a damaged one is begun anew (a snapshot of the feed fills it again)."""
+        try:
+            return cls(_connect(path))
+        except sqlite3.DatabaseError as error:
+            log.warning("The stored state of the feed is damaged (%s) and is taken from the catalog again.", error)
+            for name in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
+                name.unlink(missing_ok=True)
+            return cls(_connect(path))
 
     @property
     def position(self) -> tuple[int, int] | None:
@@ -126,6 +137,18 @@ class FeedState:
         """Close the database."""
         with self._lock:
             self._db.close()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    try:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.executescript(_SCHEMA)
+    except sqlite3.Error:
+        db.close()
+        raise
+    return db
 
 
 def _collection(item: Mapping[str, Any]) -> str:

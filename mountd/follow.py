@@ -7,6 +7,7 @@ what was seen is refused, said once in the log, and the mount goes on showing wh
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from catalog.client.errors import CatalogUnreachable, Unauthorised
+from catalog.manifest import Manifest
 from catalog.names import Collection, ReleaseRef
 from catalog.signing import SignatureError, Signed
 from catalog.trust import FeedHole, KeySource, Trust, UntrustedKey
@@ -83,7 +85,7 @@ class Follower:
         self._credentials = credentials
         self._cache = cache
         self._tree = tree
-        self._state = FeedState(cache.layout.names)
+        self._state = FeedState.open(cache.layout.names)
         self._files = ReleaseFiles(cache.layout, source, lambda: self.trust.public_key)
         self._wait_s = wait_s
         self._shown: dict[ReleaseRef, ListedRelease] = {}
@@ -140,6 +142,7 @@ class Follower:
 
     def _run(self) -> None:
         pause_s = FIRST_PAUSE_S
+        self._sweep()
         while not self._stop.is_set():
             try:
                 self._step(self._wait_s)
@@ -155,7 +158,18 @@ class Follower:
                 self._stop.wait(LONGEST_PAUSE_S)
 
     def _step(self, wait_s: float) -> None:
-        """Ask once and take what came."""
+        """Ask once and take what came. OpenshelfError, also when the cache's disk does not take it."""
+        try:
+            self._ask(wait_s)
+        except (OSError, sqlite3.Error) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise OpenshelfError(
+                "feed_unwritable",
+                f"The feed's state cannot be kept in the cache: {reason}",
+                "Free space on the cache's disk.",
+            ) from error
+
+    def _ask(self, wait_s: float) -> None:
         self.trust.bootstrap(self._source, token=self._credentials.token, catalog_key=self._credentials.catalog_key)
         head_error = self._take_head()
         if self.trust.needs_snapshot or self._state.position != (self.trust.epoch, self.trust.serial):
@@ -263,16 +277,28 @@ class Follower:
 
     def _remove(self, listed: ListedRelease) -> None:
         """Take a withdrawn release's bytes out of the cache."""
-        if self._state.uses(listed.manifest_digest):
-            return
         try:
+            if self._state.uses(listed.manifest_digest):
+                return
             removed = remove_unneeded(self._cache, listed.open_rows(), self._other_rows())
             self._files.drop(listed.ref)
             self._cache.layout.manifest_path(listed.manifest_digest).unlink(missing_ok=True)
-        except OSError as error:
+        except (OSError, sqlite3.Error) as error:
             log.error("The files of %s could not be removed from the cache: %s.", listed.ref, error)
             return
         log.info("%s is no longer listed; %d cached files were removed.", listed.ref, removed)
+
+    def _sweep(self) -> None:
+        """Finish what a crash in the middle of a withdrawal left: manifests that no release has, and their objects."""
+        for path in self._cache.layout.manifests.glob("*.arrow"):
+            try:
+                if self._state.uses(path.stem):
+                    continue
+                rows = Rows(Manifest.open_verified(path, bytes.fromhex(path.stem)))
+                remove_unneeded(self._cache, rows, self._other_rows())
+                path.unlink()
+            except (OSError, sqlite3.Error, OpenshelfError) as error:
+                log.warning("The old manifest %s could not be removed: %s.", path.name, error)
 
     def _other_rows(self) -> Iterable[Rows]:
         for digest, listed in {each.manifest_digest: each for each in self._shown.values()}.items():

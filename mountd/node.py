@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Mapping
 
 from catalog.client import Client
@@ -29,6 +30,7 @@ class Node:
             raise CacheError(
                 "cache_in_mount", "The cache lies inside the mount point", "Choose a --cache folder outside of it."
             )
+        _permit_many_open_files()
         self._cache = Cache.open(config.cache, config.cache_size_bytes)
         self._table = InodeTable.open(self._cache.layout.inodes)
         self._client = Client(config.catalog, config.token, timeout_s=STALL_S)
@@ -87,6 +89,12 @@ class Node:
         self._table.close()
         self._client.close()
         self._cache.close()
+
+
+def _permit_many_open_files() -> None:
+    """Raise the limit of descriptors to what is allowed: each open file takes one, each being filled two more."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def build(config: MountConfig) -> Node:

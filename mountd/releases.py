@@ -19,7 +19,7 @@ FOLDER_TTL_S = 1.0
 FOLDER_MODE = 0o555
 MADE_MODE = 0o444
 RECORD_NAMES = (b"release.json", b"release.json.sig")
-KEPT_FILES = 1024
+KEPT_FILES = 256
 KEPT_FOLDERS = 65_536
 """Bounds of folders that are remembered, per release."""
 

@@ -24,6 +24,9 @@ CREATE INDEX IF NOT EXISTS partial_files ON objects (sha256, disk_bytes) WHERE s
 """
 
 
+TOUCHES_KEPT = 4096
+
+
 @dataclass(frozen=True, slots=True)
 class IndexRow:
     """One object of the cache; ``disk_bytes`` is what it takes on disk, ``last_use`` a running number."""
@@ -77,21 +80,25 @@ class Index:
             self._db.execute("DELETE FROM objects WHERE sha256 = ?", (sha256,))
 
     def touch(self, sha256: bytes) -> None:
-        """Note a use; written with the next :meth:`flush`, at the latest before the next eviction."""
+        """Note a use; uses are written :data:`TOUCHES_KEPT` at a time, and before the next eviction."""
         with self._lock:
             self._clock += 1
             self._touched[sha256] = self._clock
+            if len(self._touched) >= TOUCHES_KEPT:
+                self._write_touches()
 
     def flush(self) -> None:
         """Write the noted uses."""
         with self._lock:
-            if not self._touched:
-                return
-            uses = [(clock, sha256) for sha256, clock in self._touched.items()]
-            self._touched.clear()
+            self._write_touches()
+
+    def _write_touches(self) -> None:
+        uses = [(clock, sha256) for sha256, clock in self._touched.items()]
+        self._touched.clear()
+        if uses:
             self._db.execute("BEGIN")
-            self._db.executemany("UPDATE objects SET last_use = ? WHERE sha256 = ?", uses)
-            self._db.execute("COMMIT")
+            with self._db:
+                self._db.executemany("UPDATE objects SET last_use = ? WHERE sha256 = ?", uses)
 
     def oldest(self, limit: int, after: tuple[int, bytes] = (-1, b"")) -> list[tuple[int, IndexRow]]:
         """Up to ``limit`` rows in order of last use, after the place ``after`` = (last_use, sha256)."""

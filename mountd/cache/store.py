@@ -130,7 +130,10 @@ class Cache:
 
     def touch(self, sha256: bytes) -> None:
         """Note a use of a file, for eviction in order of last use."""
-        self._index.touch(sha256)
+        try:
+            self._index.touch(sha256)
+        except sqlite3.Error as error:
+            self.note_failure(error)
 
     def hold(self, sha256: bytes) -> None:
         """Keep a file from eviction until as many calls of :meth:`unhold`."""
@@ -158,8 +161,8 @@ class Cache:
                 if spec.sha256 not in self._partial_bytes:
                     if not self._reserve(MAP_BYTES):
                         return None
-                    self._index.put(spec.sha256, MAP_BYTES, sealed=False)
                     self._partial_bytes[spec.sha256] = MAP_BYTES
+                    self._index.put(spec.sha256, MAP_BYTES, sealed=False)
             return PartialFile.open(spec, path)
         except (OSError, sqlite3.Error) as error:
             self.note_failure(error)
@@ -188,7 +191,7 @@ class Cache:
     def seal(self, partial: PartialFile) -> bool:
         """Give a complete file its sealed name; False when the disk refuses (it stays partial)."""
         sha256 = partial.spec.sha256
-        if sha256 not in self._partial_bytes:
+        if sha256 not in self._partial_bytes or not self._writable():
             return False
         try:
             partial.make_durable()
@@ -267,10 +270,13 @@ class Cache:
 
     def discard(self, sha256: bytes) -> None:
         """Remove a file whatever holds it: withdrawn, or found damaged. Open descriptors go on reading it."""
-        with self._lock:
-            row = self._index.get(sha256)
-            if row is not None:
-                self._remove(row)
+        try:
+            with self._lock:
+                row = self._index.get(sha256)
+                if row is not None:
+                    self._remove(row)
+        except (OSError, sqlite3.Error) as error:
+            self.note_failure(error)
 
     def discard_all(self, digests: Iterable[bytes]) -> int:
         """Remove those of ``digests`` that are in the cache; how many there were."""
@@ -292,12 +298,15 @@ class Cache:
     # -- opening
 
     def _forget_if_sealed(self, sha256: bytes) -> None:
-        with self._lock:
-            row = self._index.get(sha256)
-            if row is not None and row.sealed:
-                log.warning("The cached file %s is gone from the disk; it will be fetched again.", sha256.hex())
-                self._index.remove(sha256)
-                self._total -= row.disk_bytes
+        try:
+            with self._lock:
+                row = self._index.get(sha256)
+                if row is not None and row.sealed and not self.is_sealed(sha256):
+                    log.warning("The cached file %s is gone from the disk; it will be fetched again.", sha256.hex())
+                    self._index.remove(sha256)
+                    self._total -= row.disk_bytes
+        except sqlite3.Error as error:
+            self.note_failure(error)
 
     def _open_index(self) -> Index:
         path = self.layout.index

@@ -258,15 +258,12 @@ class Fill:
         kept = None if stored else bytes(data)
         if kept is not None:
             self._supply.memory.put((self.spec.sha256, index), kept)
-        complete = False
         with self._changed:
             flight = self._flights.pop(index)
             flight.data, flight.done = kept, True
             self._changed.notify_all()
-            if stored and partial is not None and partial.chunks.complete and not self._sealing and not self.sealed:
-                complete = self._sealing = True
-        if complete:
-            self._seal()
+            if stored and partial is not None and partial.chunks.complete:
+                self._seal_soon()
         return stored
 
     def _refetch(self, index: int, data: memoryview) -> None:
@@ -307,7 +304,7 @@ class Fill:
     # -- sealing
 
     def _seal_soon(self) -> None:
-        """Seal a file that was found complete, e.g. after a crash; the lock is held."""
+        """Have a complete file sealed by another thread: its fsync may take long. The lock is held."""
         if not self._sealing and not self.sealed:
             self._sealing = self._supply.pool.submit(Priority.PREFETCH, self._seal)
 

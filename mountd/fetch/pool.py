@@ -6,6 +6,7 @@ import heapq
 import itertools
 import logging
 import threading
+import time
 from collections.abc import Callable
 from enum import IntEnum
 
@@ -74,12 +75,12 @@ class Pool:
                         self._others -= 1
                         self._condition.notify()
 
-    def close(self, timeout_s: float = 5.0) -> None:
-        """Take no more tasks, drop the queued ones, and wait a little for those that run."""
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Take no more tasks, drop the queued ones, and wait ``timeout_s`` in all for those that run."""
         with self._condition:
             self._stopped = True
             self._queue.clear()
             self._condition.notify_all()
+        end = time.monotonic() + timeout_s
         for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(timeout_s)
+            thread.join(max(0.0, end - time.monotonic()))

@@ -333,3 +333,34 @@ def test_a_crash_between_trust_and_state_is_healed_by_a_snapshot(
     node.follower.trust.accept_events(feed.events[1:])
     again = follow()
     assert again.find("datasets/belle/chat/2.0/c.txt") is not None
+
+
+def test_a_damaged_state_is_taken_from_the_catalog_again(
+    feed: SignedFeed, follow: Follow, first: MadeRelease, caplog: pytest.LogCaptureFixture
+) -> None:
+    feed.publish(first)
+    node = follow()
+    node.close()
+    node.cache.layout.names.write_bytes(b"not a database" * 1000)
+    assert follow().find("datasets/belle/chat/1.0/a.txt") is not None
+    assert "damaged" in caplog.text
+
+
+def test_a_withdrawal_cut_off_by_a_crash_is_finished_at_the_next_start(
+    feed: SignedFeed, follow: Follow, first: MadeRelease, second: MadeRelease
+) -> None:
+    feed.publish(first)
+    feed.publish(second)
+    node = follow()
+    alone, shared = put(node.cache, b"only here"), put(node.cache, SHARED)
+    manifest = node.cache.layout.manifest_path(first.digest)
+    kept = manifest.read_bytes()
+    feed.withdraw(first)
+    node.wait_for("datasets/belle/chat/1.0", there=False)
+    node.wait_until(lambda: not manifest.exists())
+    put(node.cache, b"only here")
+    node.close()
+    manifest.write_bytes(kept)
+    again = follow()
+    again.wait_until(lambda: not manifest.exists())
+    assert not again.cache.is_sealed(alone) and again.cache.is_sealed(shared)
