@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,7 +11,12 @@ from compliance.finding_counts import BANDS
 from openshelf.units import format_size
 
 _LONGEST_TEXT = 300
-_PUNCTUATION = {ord(char): f"\\{char}" for char in "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"}
+_MARKUP = re.compile(
+    r"[\\`*\[\]<>|~!&{}@]"  # what means something wherever it stands
+    r"|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])"  # emphasis, but not resident_id
+    r"|^[#+=:-]|^\d{1,9}[.)]"  # headings and lists at the beginning
+    r"|(?<=[A-Za-z]):(?=\S)|(?<=[wW])\."  # bare addresses: https://…, mailto:…, www.…
+)
 
 _ENTITIES = {
     "resident_id": "身份证号 resident_id",
@@ -37,17 +43,17 @@ _USES = {
 
 
 def escape(text: object) -> str:
-    """``text`` as literal Markdown on one line: punctuation escaped, control and invisible characters replaced.
+    """``text`` as literal Markdown on one line: markup escaped, control and invisible characters replaced.
 
-    CommonMark allows a backslash before any ASCII punctuation, so that no link, tag, table border, emphasis or bare URL
-    can come of it.
+    No link, tag, entity, table border, emphasis, heading, list or bare address can come of it; what is no markup stays
+    readable as it is.
     """
     shown = "".join(
         "\ufffd" if unicodedata.category(char) in ("Cc", "Cf", "Co", "Cs", "Zl", "Zp") else char for char in str(text)
     )
     if len(shown) > _LONGEST_TEXT:
         shown = shown[:_LONGEST_TEXT] + "…"
-    return shown.translate(_PUNCTUATION)
+    return _MARKUP.sub(lambda match: match.group()[:-1] + "\\" + match.group()[-1], shown)
 
 
 def _code(text: object) -> str:
