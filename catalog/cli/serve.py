@@ -110,9 +110,9 @@ def serve(
 
       openshelf serve --data /srv/openshelf --host 0.0.0.0 --port 8420 --objects s3://shelf/objects
     """
-    configure(log_level)
     folder = data.expanduser().resolve()
     with listen(host, port) as listening, open_catalog(folder, objects) as runtime:
+        configure(log_level)
         url = _url(host, listening)
         made = first_token(runtime)
         server = server_for(runtime, log_level)
