@@ -74,8 +74,11 @@ def run(post: Post, *, first: bool) -> int:
 
 def _be_a_fair_victim(oom_score_adj: str) -> None:
     """Undo the supervisor's protection: short of memory, the kernel should take the worker."""
+    path = Path("/proc/self/oom_score_adj")
+    if path.read_text().strip() == oom_score_adj:
+        return
     try:
-        Path("/proc/self/oom_score_adj").write_text(oom_score_adj)
+        path.write_text(oom_score_adj)
     except OSError as error:
         _logger.warning("oom_score_adj was not set: %s", error.strerror)
 

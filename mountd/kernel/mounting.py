@@ -25,7 +25,7 @@ _MS_RDONLY, _MS_NOSUID, _MS_NODEV = 1, 2, 4
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
 
-_ESCAPE = re.compile(r"\\([0-7]{3})")
+_ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
 class MountError(OpenshelfError):
@@ -49,17 +49,17 @@ class Mounted:
 def mounts() -> list[Mounted]:
     """All mounts of this mount namespace, the topmost of one path last. Touches no mounted file system."""
     found = []
-    for line in Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines():
-        left, _, right = line.partition(" - ")
-        fields = left.split(" ")
-        kind, source, *_ = right.split(" ")
-        found.append(Mounted(Path(_unescape(fields[4])), fields[2], kind, _unescape(source)))
+    for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+        left, _, right = line.partition(b" - ")
+        fields = left.split(b" ")
+        kind, source, *_ = right.split(b" ")
+        found.append(Mounted(Path(_unescape(fields[4])), fields[2].decode(), kind.decode(), _unescape(source)))
     return found
 
 
-def _unescape(text: str) -> str:
-    raw = _ESCAPE.sub(lambda match: chr(int(match.group(1), 8)), text)
-    return raw.encode("latin-1", "surrogateescape").decode("utf-8", "surrogateescape") if _ESCAPE.search(text) else raw
+def _unescape(text: bytes) -> str:
+    """A field of mountinfo: space, tab, newline and backslash are written in octal."""
+    return os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match.group(1), 8)]), text))
 
 
 def mounted_at(path: Path) -> Mounted | None:

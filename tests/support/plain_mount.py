@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -17,18 +18,33 @@ from mountd.interfaces import MountConfig
 from mountd.kernel.mounting import mounted_at, unmount
 from tests.support.shared_data import ROOT
 
+START_S = 60.0
+
 
 class PlainMount:
     """A folder mounted through the real supervisor and worker; unmounted and ended when the block is left."""
 
-    def __init__(self, base: Path, source: Path, *, passthrough: bool = True, resend: bool = True) -> None:
+    def __init__(
+        self, base: Path, source: Path, *, passthrough: bool = True, resend: bool = True, cache: Path | None = None
+    ) -> None:
         self.source = source
         self.mountpoint = base / "mnt"
-        self.cache = base / "cache"
+        self.cache = cache or base / "cache"
         self.marks = base / "marks"
         for folder in (self.mountpoint, self.cache, self.marks):
             folder.mkdir(parents=True, exist_ok=True)
-        self._options = {"passthrough": passthrough, "resend": resend}
+        self.state: dict[str, Any] = {}
+        self._options: dict[str, Any] = {"passthrough": passthrough, "resend": resend}
+
+    def as_user(self, uid: int) -> PlainMount:
+        """Let the daemon run as ``uid``: it mounts through fusermount3, and its socket lies in ``base/run``."""
+        run = self.mountpoint.parent / "run"
+        run.mkdir()
+        for folder in (self.mountpoint, self.cache, self.marks, run):
+            os.chown(folder, uid, uid)
+        self._options["uid"] = uid
+        self._options["run"] = str(run)
+        return self
 
     def __enter__(self) -> PlainMount:
         options = {name: str(getattr(self, name)) for name in ("source", "mountpoint", "cache", "marks")}
@@ -36,15 +52,22 @@ class PlainMount:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.plain_mount", json.dumps({**options, **self._options})],
             cwd=ROOT,
+            env={**os.environ, "XDG_RUNTIME_DIR": self._options.get("run", "/run")},
             stdout=subprocess.PIPE,
             stderr=self.log,
         )
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line or "error" in json.loads(line):
+        ready, _, _ = select.select([self.process.stdout], [], [], START_S)
+        line = self.process.stdout.readline() if ready else b""
+        self.state = json.loads(line) if line else {}
+        if not self.state or "error" in self.state:
             self.__exit__()
-            raise RuntimeError(f"no mount: {line!r} {(self.cache / 'stderr.log').read_text()}")
+            raise RuntimeError(f"no mount: {line!r} {self.said()}")
         return self
+
+    def said(self) -> str:
+        """What the daemon has logged."""
+        return (self.cache / "stderr.log").read_text()
 
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
@@ -89,6 +112,12 @@ def _daemon(options: dict[str, Any]) -> int:
     from tests.support.plain_tree import PlainStack
 
     logging.basicConfig(level=logging.INFO, format="%(process)d %(levelname)s %(message)s")
+    if "uid" in options:  # only now: the interpreter's own files may be closed to that user
+        import logging.handlers
+
+        os.setgroups([])
+        os.setgid(options["uid"])
+        os.setuid(options["uid"])
     config = MountConfig(Path(options["mountpoint"]), Path(options["cache"]), 1 << 30, "http://127.0.0.1:1", None, None)
     os.chdir("/")
     return Supervisor(
