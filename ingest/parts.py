@@ -35,7 +35,7 @@ from ingest.shapes import Schema
 from openshelf.errors import OpenshelfError
 
 RECORD = "part.json"
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from typing import TypeVar
 
 from openshelf.errors import OpenshelfError
@@ -30,6 +31,28 @@ class WorkerKilled(OpenshelfError):
             "A worker process was killed, most likely because memory ran out",
             "Run the same command again with a smaller --jobs: finished parts are kept.",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """An :class:`OpenshelfError` of a worker on its way here: exceptions with arguments of their own do not pickle."""
+
+    code: str
+    message: str
+    hint: str
+    exit_code: int
+
+    def to_error(self) -> OpenshelfError:
+        error = OpenshelfError(self.code, self.message, self.hint)
+        error.exit_code = self.exit_code
+        return error
+
+
+def _attempt(function: Callable[[Task], Result], task: Task) -> Result | _Failure:
+    try:
+        return function(task)
+    except OpenshelfError as error:
+        return _Failure(error.code, error.message, error.hint, error.exit_code)
 
 
 def _end_with_parent(parent: int) -> None:
@@ -67,14 +90,17 @@ def run_tasks(function: Callable[[Task], Result], tasks: Sequence[Task], jobs: i
 def _in_flight(
     pool: ProcessPoolExecutor, function: Callable[[Task], Result], tasks: Sequence[Task], most: int
 ) -> Iterator[tuple[int, Result]]:
-    running: dict[Future[Result], int] = {}
+    running: dict[Future[Result | _Failure], int] = {}
     upcoming = iter(enumerate(tasks))
     while True:
         while len(running) < most and (task := next(upcoming, None)) is not None:
-            running[pool.submit(function, task[1])] = task[0]
+            running[pool.submit(_attempt, function, task[1])] = task[0]
         if not running:
             return
         done, _ = wait(running, return_when=FIRST_COMPLETED)
         for future in done:
             number = running.pop(future)
-            yield number, future.result()
+            result = future.result()
+            if isinstance(result, _Failure):
+                raise result.to_error()
+            yield number, result

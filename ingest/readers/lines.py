@@ -21,7 +21,8 @@ class Lines:
     """Some consecutive lines: ``texts[i]`` is line ``first_line + i`` without its end; ``offset`` is the first's.
 
     ``too_long`` is set when the lines end with one that was skipped: (line, offset, length). ``last`` marks the end
-    of the source, where ``ended`` says whether the last line had its newline.
+    of the source, where ``ended`` says whether the last line had its newline. ``source`` are the bytes
+    that they were cut from.
     """
 
     texts: list[bytes]
@@ -31,6 +32,7 @@ class Lines:
     too_long: tuple[int, int, int] | None = None
     last: bool = False
     ended: bool = True
+    source: bytes = b""
 
 
 def split_lines(blocks: Iterable[bytes], *, first_line: int = 1, offset: int = 0) -> Iterator[Lines]:
@@ -90,12 +92,12 @@ def _cut(data: bytes, line: int, offset: int) -> tuple[list[Lines], int, int]:
             if len(text) > MAX_RECORD_BYTES:
                 size = sum(map(len, texts[start : index + 1])) + index + 1 - start
                 place = (line + index, offset + size - 1 - len(text), len(text))
-                found.append(Lines(texts[start:index], line + start, offset, size, too_long=place))
+                found.append(Lines(texts[start:index], line + start, offset, size, too_long=place, source=data))
                 start, offset = index + 1, offset + size
         texts, line = texts[start:], line + start
     size = sum(map(len, texts)) + len(texts) - (0 if ended else 1)
     if texts:
-        found.append(Lines(texts, line, offset, size, ended=ended))
+        found.append(Lines(texts, line, offset, size, ended=ended, source=data))
     return found, line + len(texts), offset + size
 
 
@@ -126,8 +128,7 @@ def read_lines(
 def _parse(lines: Lines, encoding: Encoding, *, wide: bool, final: bool) -> Batch:
     batch = Batch(size_bytes=lines.size_bytes)
     recode = encoding is Encoding.GB18030
-    careful = needs_care(b"\n".join(lines.texts))
-    read = parse_carefully if careful else parse
+    read = parse_carefully if needs_care(lines.source) else parse
     failed: list[tuple[int, Reason]] = []
     for index, text in enumerate(lines.texts):
         if not text or text.isspace():

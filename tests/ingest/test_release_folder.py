@@ -86,6 +86,8 @@ def test_the_card_names_licence_language_size_and_files(run: Run, tmp_path: Path
     outcome = run(write_jsonl(tmp_path / "x.jsonl", RECORDS["text"]), title="测试集", licence="apache-2.0")
     text = (outcome.folder / "release" / "README.md").read_text("utf-8")
     head = yaml.safe_load(text.split("---\n")[1])
+    mark = head["configs"][0].pop("description")
+    assert str(outcome.ref) in mark
     assert head == {
         "pretty_name": "测试集",
         "license": "apache-2.0",
