@@ -9,9 +9,11 @@ import threading
 from catalog.manifest import CHUNK_BYTES, FileEntry
 from mountd.cache.partial import FileSpec
 from mountd.cache.store import Cache
-from mountd.fetch.fill import Fill, Place, Supply
+from mountd.fetch.fill import Fill, Supply
 from mountd.fetch.fills import Fills
-from mountd.interfaces import Handle, Node, Tree
+from mountd.fetch.packs import Place
+from mountd.interfaces import Handle, Node
+from mountd.tree import MountTree
 
 MAX_WINDOW_CHUNKS = 16
 """A sequential reader has at most this many chunks (64 MiB) fetched ahead of it."""
@@ -20,7 +22,7 @@ MAX_WINDOW_CHUNKS = 16
 class CacheReader:
     """Opens files of the tree. ``eager``: reading any part of a file fetches the rest in the background."""
 
-    def __init__(self, tree: Tree, supply: Supply, *, eager: bool = True) -> None:
+    def __init__(self, tree: MountTree, supply: Supply, *, eager: bool = True) -> None:
         self._tree = tree
         self._cache = supply.cache
         self._fills = Fills(supply)
@@ -34,7 +36,9 @@ class CacheReader:
         spec = FileSpec(entry.sha256, entry.size, entry.mtime_ns, entry.chunks)
         if spec.size == 0:
             return ContentHandle(b"")
-        handle = FileHandle(spec, Place(entry.object, entry.offset), self._cache, self._fills, eager=self._eager)
+        packed = entry.object != entry.sha256
+        place = Place(entry.object, entry.offset, (lambda: self._tree.pack_reach(node.nodeid)) if packed else None)
+        handle = FileHandle(spec, place, self._cache, self._fills, eager=self._eager)
         if entry.path.endswith(".parquet"):
             handle.fetch_tail()
         return handle

@@ -11,6 +11,7 @@ from catalog.names import ReleaseRef
 from mountd import inodes
 from mountd.interfaces import Node
 from mountd.rows import AFTER_SLASH, Rows
+from openshelf.units import MIB
 
 CONTENT_TTL_S = 4 * 3600.0
 """Nothing inside a release changes."""
@@ -19,6 +20,7 @@ FOLDER_TTL_S = 1.0
 FOLDER_MODE = 0o555
 MADE_MODE = 0o444
 RECORD_NAMES = (b"release.json", b"release.json.sig")
+PACK_WINDOW_BYTES = 4 * MIB
 KEPT_FILES = 256
 KEPT_FOLDERS = 65_536
 """Bounds of folders that are remembered, per release."""
@@ -131,6 +133,10 @@ class ReleaseTree:
             path = span.prefix[:-1]
         folder, _, name = path.rpartition(b"/")
         return self._folder_at(folder), name
+
+    def pack_reach(self, nodeid: int) -> int:
+        """Up to which byte of a packed file's pack its neighbours may be fetched with it."""
+        return self.rows().pack_reach(inodes.split(nodeid)[1] & ~inodes.FILE_BIT, PACK_WINDOW_BYTES)
 
     def rows(self) -> Rows:
         """The mapped manifest."""

@@ -93,6 +93,26 @@ class Rows:
             tuple([bytes(batch.chunk_digests[start : start + 32]) for start in chunks]),
         )
 
+    def pack_reach(self, row: int, limit_bytes: int) -> int:
+        """Up to which byte of the object that holds a row the following rows lie in it too, ``limit_bytes`` at most
+        from the row's own place (but always the row itself)."""
+        stored, start, stop = self._place(row)
+        following = row + 1
+        while following < self._count:
+            other, begin, end = self._place(following)
+            if other != stored or end > start + limit_bytes:
+                break
+            if begin >= start:  # a file that the pack holds already lies before
+                stop = max(stop, end)
+            following += 1
+        return stop
+
+    def _place(self, row: int) -> tuple[bytes, int, int]:
+        batch = self._batches[row >> _SHIFT]
+        at = row & _MASK
+        begin = batch.offsets[at]
+        return bytes(batch.objects[at * 32 : at * 32 + 32]), begin, begin + batch.sizes[at]
+
     def lower_bound(self, path: bytes, low: int, high: int) -> int:
         """The first row in [low, high) whose path is not below ``path``, else ``high``."""
         batches = self._batches

@@ -152,6 +152,11 @@ class MountTree:
         found = collection.entries.get(release.version.encode()) if isinstance(collection, _Folder) else None
         return found.listed.licence if isinstance(found, ReleaseTree) else None
 
+    def pack_reach(self, nodeid: int) -> int:
+        """Up to which byte of a packed file's pack its neighbours may be fetched with it; 0 when it is unknown."""
+        found = self._find(nodeid)
+        return found.pack_reach(nodeid) if isinstance(found, ReleaseTree) else 0
+
     def totals(self) -> Totals:
         """Files and bytes of all listed releases."""
         return self._total

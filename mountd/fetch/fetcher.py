@@ -82,11 +82,11 @@ class Fetcher:
                     f"Object {stored.hex()} could not be read from byte {start} on ({len(buffer)} bytes): {error}",
                 )
             attempt += 1
-            self.counters.add("retries")
+            self.counters.add("fetch_retries")
 
     def _attempt(self, stored: bytes, start: int, buffer: memoryview) -> tuple[str, bool] | None:
         """None when the buffer was filled, else the reason and whether it is final."""
-        self.counters.add("requests")
+        self.counters.add("fetch_requests")
         try:
             read = self._source.read_object_into(stored.hex(), start, buffer)
         except _FINAL as error:

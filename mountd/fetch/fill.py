@@ -20,6 +20,7 @@ from mountd.cache.partial import FileSpec, PartialFile
 from mountd.cache.store import Cache
 from mountd.fetch.fetcher import Fetcher, FetchFailed
 from mountd.fetch.memory import ChunkMemory
+from mountd.fetch.packs import PackWindows, Place
 from mountd.fetch.pool import Pool, Priority
 from openshelf.errors import OpenshelfError
 
@@ -28,14 +29,6 @@ log = logging.getLogger("openshelf.mount.fetch")
 RUN_CHUNKS = 4
 """Neighbouring chunks are asked for together up to 16 MiB."""
 _buffers = threading.local()
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a file's bytes are in the store: from byte ``offset`` of the object with digest ``stored``."""
-
-    stored: bytes
-    offset: int
 
 
 @dataclass(slots=True)
@@ -55,6 +48,7 @@ class Supply:
     fetcher: Fetcher
     pool: Pool
     memory: ChunkMemory = field(default_factory=ChunkMemory)
+    packs: PackWindows = field(default_factory=PackWindows)
 
 
 class Fill:
@@ -231,7 +225,10 @@ class Fill:
         buffer = _buffer(end - begin)
         stored = False
         try:
-            self._supply.fetcher.read(self._place.stored, self._place.offset + begin, buffer)
+            if self._place.reach is not None:
+                self._supply.packs.read(self._supply.fetcher, self._place, buffer)
+            else:
+                self._supply.fetcher.read(self._place.stored, self._place.offset + begin, buffer)
             each = [self._check_and_store(index, buffer, begin) for index in range(start, stop)]
             stored = all(each)
         except OpenshelfError as error:

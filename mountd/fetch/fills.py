@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 from mountd.cache.partial import FileSpec
-from mountd.fetch.fill import Fill, Place, Supply
+from mountd.fetch.fill import Fill, Supply
+from mountd.fetch.packs import Place
 
 
 class Fills:

@@ -108,6 +108,26 @@ def test_a_file_of_a_pack_is_read_from_its_place_in_the_pack(make_bench: MakeBen
     assert len({name for name, *_ in bench.store.requests}) == 1
 
 
+def test_the_files_of_a_pack_come_with_one_request_for_many(make_bench: MakeBench) -> None:
+    files = {f"images/{number:03d}.jpg": pattern(20_000 + number, number) for number in range(400)}
+    files["images/500.jpg"] = files["images/007.jpg"]
+    bench = make_bench(files)
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(bench.read_all, files)) == list(files.values())
+    assert len(bench.store.requests) <= 8, "8 MB in windows of up to 4 MiB, several readers at once"
+    for path in files:
+        bench.wait_sealed(path)
+
+
+def test_a_damaged_window_costs_only_the_damaged_file_another_request(make_bench: MakeBench) -> None:
+    files = {f"images/{number:03d}.jpg": pattern(20_000 + number, number) for number in range(50)}
+    bench = make_bench(files)
+    bench.store.faults.append("wrong")
+    assert {path: bench.read_all(path) for path in files} == files
+    assert len(bench.store.requests) == 2
+    assert bench.fetcher.counters["chunks_corrupt"] == 1
+
+
 def test_an_empty_file_needs_no_store(make_bench: MakeBench) -> None:
     bench = make_bench({"empty": b"", "x": b"x"})
     assert bench.read_all("empty") == b""
