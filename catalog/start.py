@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sqlalchemy.exc import DBAPIError
+
 from catalog.audit import verify
 from catalog.database.engine import Database, make_engine, sqlite_url
 from catalog.database.migrate import migrate
@@ -34,16 +36,14 @@ def open_catalog(data: Path, objects: str | None = None) -> Iterator[Runtime]:
         stack.enter_context(_lock(data))
         for left in (data / "incoming").iterdir():
             left.unlink()  # what a crash interrupted: nobody else holds the lock
-        key = SigningKey.load_or_create(data / "catalog.key")
+        key = _load_key(data / "catalog.key")
         store = open_store(objects, data)
         stack.callback(store.close)
         review_store = open_store(f"{objects.rstrip('/')}/review" if objects else None, data / "review")
         stack.callback(review_store.close)
         database = Database(make_engine(sqlite_url(data / DATABASE_NAME)))
         stack.callback(database.close)
-        migrate(database.engine)
-        with database.read() as session:
-            _epoch, serial = feed.state(session)
+        serial = _prepare(database, data / DATABASE_NAME)
         runtime = Runtime(
             data=data,
             database=database,
@@ -55,6 +55,29 @@ def open_catalog(data: Path, objects: str | None = None) -> Iterator[Runtime]:
         runtime.metrics.feed_serial.set(serial)
         yield runtime
         verify.write_checkpoint(runtime)
+
+
+def _load_key(path: Path) -> SigningKey:
+    try:
+        return SigningKey.load_or_create(path)
+    except (ValueError, OSError) as error:
+        raise OpenshelfError(
+            "bad_key", f"The catalog's key {path} cannot be read", "Restore it from a backup: nodes know only this key."
+        ) from error
+
+
+def _prepare(database: Database, path: Path) -> int:
+    """Migrate the database; the feed's last serial."""
+    try:
+        migrate(database.engine)
+        with database.read() as session:
+            return feed.state(session)[1]
+    except DBAPIError as error:
+        raise OpenshelfError(
+            "bad_database",
+            f"The database {path} cannot be used: {error.orig}",
+            "Check the disk and the rights; restore it from a backup if it is damaged.",
+        ) from error
 
 
 def _make_folders(data: Path) -> None:

@@ -79,6 +79,19 @@ def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path, serve: S
     assert "cannot be used" in done.lines[0]
 
 
+@pytest.mark.parametrize("name", ["catalog.db", "catalog.key"])
+def test_a_damaged_database_or_key_is_one_clear_line_and_stays_as_it_is(
+    tmp_path: Path, serve: Serve, name: str
+) -> None:
+    (tmp_path / "data").mkdir()
+    damaged = tmp_path / "data" / name
+    damaged.write_bytes(b"this is neither a database nor a key" * 100)
+    done = serve("--data", str(tmp_path / "data"), "--port", "0")
+    assert (done.code, len(done.lines)) == (1, 1), done.lines
+    assert str(damaged) in done.lines[0]
+    assert damaged.read_bytes() == b"this is neither a database nor a key" * 100
+
+
 def test_the_start_says_where_it_answers_and_a_stop_ends_those_who_wait(tmp_path: Path) -> None:
     with (
         catalog_process(tmp_path / "data", log=tmp_path / "log") as catalog,
