@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
+
+from ingest.dedup import duplicates_of
 from ingest.parts import Part
-from ingest.plan import Plan
+from ingest.plan import Plan, Split
 from openshelf.errors import OpenshelfError
 
 
@@ -43,19 +47,24 @@ class Account:
             raise RowsLost(self.name, self.rows_in, self.rows_out, self.rejected_rows, self.duplicates)
 
 
-def by_file(plan: Plan, parts: Sequence[Part], duplicates: Sequence[int]) -> list[Account]:
-    """One account a file, in plan order. ``parts`` and ``duplicates`` go with the plan's splits."""
-    accounts: list[Account] = []
-    for number, file in enumerate(plan.files):
-        own = [index for index, split in enumerate(plan.splits) if split.file == number]
-        rejected: Counter[str] = Counter()
-        for index in own:
-            rejected.update(parts[index].rejected)
-        repeated = sum(duplicates[index] for index in own)
-        made = sum(parts[index].rows for index in own)
-        read = sum(parts[index].rows_in for index in own)
-        accounts.append(Account(file.label, read, made - repeated, dict(sorted(rejected.items())), repeated))
-        accounts[-1].check()
+def by_file(plan: Plan, bundles: Sequence[Sequence[Split]], parts: Sequence[Part], scratch: Path) -> list[Account]:
+    """One account a file, in plan order. ``parts`` go with ``bundles``; ``scratch`` tells their duplicates."""
+    rows_in, made, repeated = ([0] * len(plan.files) for _ in range(3))
+    rejected: list[Counter[str]] = [Counter() for _ in plan.files]
+    for number, (bundle, part) in enumerate(zip(bundles, parts, strict=True)):
+        borders = np.cumsum([0, *(member.rows for member in part.members)])
+        found = np.diff(np.searchsorted(duplicates_of(scratch, number), borders)).tolist()
+        for split, member, duplicates in zip(bundle, part.members, found, strict=True):
+            rows_in[split.file] += member.rows_in
+            made[split.file] += member.rows
+            repeated[split.file] += duplicates
+            rejected[split.file].update(member.rejected)
+    accounts = [
+        Account(file.label, rows_in[at], made[at] - repeated[at], dict(sorted(rejected[at].items())), repeated[at])
+        for at, file in enumerate(plan.files)
+    ]
+    for account in accounts:
+        account.check()
     return accounts
 
 

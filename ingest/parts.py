@@ -1,4 +1,4 @@
-"""One split's whole way, from its bytes to a finished part: read, map, normalise, de-identify, sign.
+"""The whole way from bytes to a finished part: read, map, normalise, de-identify, sign.
 
 :func:`process_split` is a pure function of its task, so any process or machine may carry it out, twice if need be. A
 part is a folder under its content's name with ``rows.arrow``, ``index.arrow`` (what deduplication and sharding need),
@@ -44,22 +44,27 @@ class PartTask:
 
     key: str
     folder: Path
-    file: SourceFile
-    split: Split
+    members: tuple[tuple[SourceFile, Split], ...]
     schema: Schema
     policy: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A finished part. ``rejected`` counts by reason, ``files`` gives (size, SHA-256) of each of its files."""
+class Member:
+    """What one split gave to its part: its rows follow those of the member before. ``rejected`` counts by reason."""
 
-    key: str
     rows_in: int
     rows: int
     rejected: dict[str, int]
     truncated: bool
-    characters_in: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A finished part: the splits in it, and (size, SHA-256) of each of its files."""
+
+    key: str
+    members: tuple[Member, ...]
     files: dict[str, tuple[int, str]]
     seconds: dict[str, float] = field(default_factory=dict)
     """Work time by stage; not part of what is compared."""
@@ -67,8 +72,14 @@ class Part:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Part:
         """Read what ``part.json`` holds."""
-        files = {name: (int(size), str(sha256)) for name, (size, sha256) in value.pop("files").items()}
-        return cls(files=files, **value)
+        files = {name: (int(size), str(sha256)) for name, (size, sha256) in value["files"].items()}
+        members = tuple(Member(**member) for member in value["members"])
+        return cls(value["key"], members, files, value["seconds"])
+
+    @property
+    def rows(self) -> int:
+        """Rows of all members."""
+        return sum(member.rows for member in self.members)
 
 
 def load_part(folder: Path, key: str) -> Part | None:
@@ -153,42 +164,56 @@ class _Sinks:
 
 def _make(task: PartTask, folder: Path) -> Part:
     policy = Policy.from_document(task.policy)
-    maker = rows.RowMaker(task.file.sha256, task.schema, task.file.converter(), _detector(), policy)
-    refused: list[Reject] = []
-    rows_in = count = characters = 0
-    truncated = False
     seconds: dict[str, float] = defaultdict(float)
-    source = read_split(task.file.path, task.file.layout, task.split)
-    with _Sinks(folder, task.schema) as sinks:
-        while True:
-            begun = time.process_time()
-            batch = next(source, None)
-            seconds["read"] += time.process_time() - begun
-            if batch is None:
-                break
-            rows_in += len(batch.records) + len(batch.rejects)
-            truncated = truncated or batch.truncated
-            refused += batch.rejects
-            if not batch.records:
-                continue
-            made = maker.make(batch, first_row=count, seconds=seconds)
-            refused += made.rejects
-            count += made.rows.num_rows
-            characters += made.characters_in
-            begun = time.process_time()
-            if made.rows.num_rows:
-                sinks.write(made)
-            seconds["write"] += time.process_time() - begun
-    with pa.ipc.new_file(str(folder / "rejects.arrow"), rejects.PART_SCHEMA, options=_COMPRESSED) as sink:
-        sink.write_table(rejects.to_table(refused))
-    by_reason = Counter(reject.reason.value for reject in refused)
-    if rows_in != count + len(refused):
-        raise OpenshelfError(
-            "rows_lost",
-            f"{task.file.label}: {rows_in} rows in, but {count} out and {len(refused)} rejected",
-            "This is a fault of openshelf: report it with the file's first lines.",
-        )
+    members: list[Member] = []
+    with (
+        _Sinks(folder, task.schema) as sinks,
+        pa.ipc.new_file(str(folder / "rejects.arrow"), rejects.PART_SCHEMA, options=_COMPRESSED) as refusals,
+    ):
+        for number, (file, split) in enumerate(task.members):
+            maker = rows.RowMaker(file.sha256, task.schema, file.converter(), _detector(), policy)
+            first_row = sum(member.rows for member in members)
+            member, refused = _read_member(file, split, maker, sinks, first_row, seconds)
+            members.append(member)
+            if refused:
+                refusals.write_table(rejects.to_table(refused, number))
     names = ("rows.arrow", "index.arrow", "findings.arrow", "rejects.arrow")
     files = {name: ((folder / name).stat().st_size, _sha256(folder / name)) for name in names}
     times = {stage: round(value, 4) for stage, value in seconds.items()}
-    return Part(task.key, rows_in, count, dict(sorted(by_reason.items())), truncated, characters, files, times)
+    return Part(task.key, tuple(members), files, times)
+
+
+def _read_member(
+    file: SourceFile, split: Split, maker: rows.RowMaker, sinks: _Sinks, first_row: int, seconds: dict[str, float]
+) -> tuple[Member, list[Reject]]:
+    """One split into ``sinks``, whose next row is number ``first_row`` of the part."""
+    refused: list[Reject] = []
+    rows_in = count = 0
+    truncated = False
+    source = read_split(file.path, file.layout, split)
+    while True:
+        begun = time.process_time()
+        batch = next(source, None)
+        seconds["read"] += time.process_time() - begun
+        if batch is None:
+            break
+        rows_in += len(batch.records) + len(batch.rejects)
+        truncated = truncated or batch.truncated
+        refused += batch.rejects
+        if not batch.records:
+            continue
+        made = maker.make(batch, first_row=first_row + count, seconds=seconds)
+        refused += made.rejects
+        count += made.rows.num_rows
+        begun = time.process_time()
+        if made.rows.num_rows:
+            sinks.write(made)
+        seconds["write"] += time.process_time() - begun
+    if rows_in != count + len(refused):
+        raise OpenshelfError(
+            "rows_lost",
+            f"{file.label}: {rows_in} rows in, but {count} out and {len(refused)} rejected",
+            "This is a fault of openshelf: report it with the file's first lines.",
+        )
+    by_reason = Counter(reject.reason.value for reject in refused)
+    return Member(rows_in, count, dict(sorted(by_reason.items())), truncated), refused

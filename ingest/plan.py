@@ -34,6 +34,9 @@ from openshelf.errors import OpenshelfError
 from openshelf.units import MIB
 
 SPLIT_BYTES = 64 * MIB
+SMALL_FILE_BYTES = 4 * MIB
+"""Files up to this size share parts: a part for each of a million documents would cost more than its content."""
+BUNDLE_FILES = 1000
 _SAMPLED_RECORDS = 50
 _SAMPLED_BATCHES = 4
 
@@ -108,8 +111,28 @@ class Plan:
         """The bytes of all source files, as they lie on disk."""
         return sum(file.size_bytes for file in self.files)
 
-    def part_key(self, split: Split, policy_digest: str, code: str) -> str:
-        """The name of a split's part: SHA-256 of all that its content depends on, paths and clocks not among it."""
+    def bundles(self) -> list[tuple[Split, ...]]:
+        """The splits that share a part, in order: small neighbours of one release split, else one split each."""
+        found: list[tuple[Split, ...]] = []
+        room = files = 0
+        for split in self.splits:
+            file = self.files[split.file]
+            small = len(file.cuts) == 1 and file.size_bytes <= SMALL_FILE_BYTES
+            joins = small and files and file.size_bytes <= room and files < BUNDLE_FILES
+            if joins and self.files[found[-1][0].file].split == file.split:
+                found[-1] = (*found[-1], split)
+                files, room = files + 1, room - file.size_bytes
+            else:
+                found.append((split,))
+                files, room = (1, SPLIT_BYTES - file.size_bytes) if small else (0, 0)
+        return found
+
+    def part_key(self, bundle: Sequence[Split], policy_digest: str, code: str) -> str:
+        """The name of a part: SHA-256 of all that its content depends on, paths and clocks not among it."""
+        keys = [self._split_key(split, policy_digest, code) for split in bundle]
+        return hashlib.sha256(canonical_json(keys)).hexdigest()
+
+    def _split_key(self, split: Split, policy_digest: str, code: str) -> str:
         file = self.files[split.file]
         depends: dict[str, Any] = {
             "source": file.sha256,

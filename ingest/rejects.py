@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 
 class Reason(StrEnum):
@@ -52,7 +53,7 @@ class Reject:
     reason: Reason
 
 
-PART_SCHEMA = pa.schema(
+_PLACE = pa.schema(
     [
         pa.field("line", pa.uint64(), nullable=False),
         pa.field("offset_bytes", pa.uint64()),
@@ -60,16 +61,18 @@ PART_SCHEMA = pa.schema(
         pa.field("reason", pa.string(), nullable=False),
     ]
 )
-"""Rejects of one split, as its part keeps them."""
+PART_SCHEMA = pa.schema([pa.field("member", pa.uint32(), nullable=False), *_PLACE])
+"""Rejects as a part keeps them; ``member`` numbers the part's splits from 0."""
 
-SCHEMA = pa.schema([pa.field("file", pa.large_string(), nullable=False), *PART_SCHEMA])
+SCHEMA = pa.schema([pa.field("file", pa.large_string(), nullable=False), *_PLACE])
 """Rejects of a run: ``rejects.parquet``."""
 
 
-def to_table(rejects: Sequence[Reject]) -> pa.Table:
-    """``rejects`` as a table of :data:`PART_SCHEMA`, in line order."""
+def to_table(rejects: Sequence[Reject], member: int) -> pa.Table:
+    """``rejects`` of one member as a table of :data:`PART_SCHEMA`, in line order."""
     ordered = sorted(rejects, key=lambda reject: (reject.line, reject.offset or 0))
     columns = [
+        pa.array([member] * len(ordered), pa.uint32()),
         pa.array([reject.line for reject in ordered], pa.uint64()),
         pa.array([reject.offset for reject in ordered], pa.uint64()),
         pa.array([reject.length for reject in ordered], pa.uint64()),
@@ -78,7 +81,7 @@ def to_table(rejects: Sequence[Reject]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=PART_SCHEMA)
 
 
-def with_file(table: pa.Table, label: str) -> pa.Table:
-    """A part's rejects with the file they came from, in :data:`SCHEMA`."""
-    names = pa.array([label] * table.num_rows, pa.large_string())
-    return pa.Table.from_arrays([names, *table.columns], schema=SCHEMA)
+def with_files(table: pa.Table, labels: Sequence[str]) -> pa.Table:
+    """A part's rejects in :data:`SCHEMA`; ``labels`` name the file of each member."""
+    names = pc.take(pa.array(labels, pa.large_string()), table["member"])
+    return pa.Table.from_arrays([names, *(table[name] for name in _PLACE.names)], schema=SCHEMA)

@@ -60,7 +60,6 @@ class RowBatch:
     index: pa.RecordBatch
     findings: pa.Table
     rejects: list[Reject]
-    characters_in: int
 
 
 @dataclass(slots=True)
@@ -120,7 +119,6 @@ class RowMaker:
             draft = self._convert(batch, refused)
         with _timed(seconds, "normalise"):
             texts, owners, fields = self._columns(draft)
-            characters = int(pc.sum(pc.utf8_length(texts)).as_py() or 0)
             texts, _ = normalise_column(texts)
             kept = self._readable(texts, owners, draft, refused)
             if len(kept) < len(draft.rows):
@@ -137,7 +135,7 @@ class RowMaker:
         with _timed(seconds, "sign"):
             index = self._index(draft, texts, meta)
         findings = _with_ids(found, identifiers, first_row)
-        return RowBatch(rows, index, findings, refused, characters)
+        return RowBatch(rows, index, findings, refused)
 
     def _convert(self, batch: Batch, refused: list[Reject]) -> _Draft:
         draft = _Draft([], [])

@@ -27,7 +27,7 @@ from ingest.durable import disk_full_explained, write_bytes, write_json
 from ingest.engines.local import run_tasks
 from ingest.licence import ReleaseLicence, decide
 from ingest.parts import Part, PartTask, process_split
-from ingest.plan import Plan, make_plan
+from ingest.plan import Plan, Split, make_plan
 from ingest.publish import Attachment, existing_release, list_files, publish
 from ingest.recipe import Recipe
 from ingest.run_folder import RunFolder, code_version, open_run, run_id
@@ -107,6 +107,7 @@ class _Work:
     request: Request
     licence: ReleaseLicence
     plan: Plan
+    bundles: list[tuple[Split, ...]]
     folder: RunFolder
     reporter: Reporter
 
@@ -131,29 +132,25 @@ def ingest(request: Request, client: Client, reporter: Reporter) -> Outcome:
         plan = make_plan(sources, request.recipe, request.jobs, progress)
     identifier = run_id(request.ref, plan, request.recipe, request.policy.digest)
     with open_run(request.data, identifier) as folder, disk_full_explained(folder.path):
-        work = _Work(request, licence, plan, folder, reporter)
+        work = _Work(request, licence, plan, plan.bundles(), folder, reporter)
         _write_plan(work)
         parts = _make_parts(work)
-        duplicates = find_duplicates(parts, folder.parts, folder.duplicates)
+        find_duplicates(parts, folder.parts, folder.duplicates)
         shards = _make_shards(work, parts)
-        per_file = accounts.by_file(plan, parts, duplicates)
+        per_file = accounts.by_file(plan, work.bundles, parts, folder.duplicates)
         rows = {split: sum(shard.rows for name, shard in shards if name == split) for split in _split_names(plan)}
         for split, count in rows.items():
             own = [account for account, file in zip(per_file, plan.files, strict=True) if file.split == split]
             accounts.total(f"split {split}", own, count)
         account = accounts.total("run", per_file, sum(rows.values()))
-        if write_rejects(plan, parts, folder.parts, folder.rejects_file) != account.rejected_rows:
+        if write_rejects(plan, work.bundles, parts, folder.parts, folder.rejects_file) != account.rejected_rows:
             raise accounts.RowsLost(
                 "rejects", account.rows_in, account.rows_out, account.rejected_rows, account.duplicates
             )
         findings = write_findings(parts, folder.parts, folder.duplicates, folder.findings_file)
         _refuse_nothing(account, folder)
         files = _finish_release(work, shards, rows, account, findings)
-        cut = tuple(
-            file.label
-            for number, file in enumerate(plan.files)
-            if any(part.truncated for split, part in zip(plan.splits, parts, strict=True) if split.file == number)
-        )
+        cut = _cut_files(work, parts)
         _write_reports(work, shards, per_file, account, findings, complete=not cut)
         release = None if cut else _publish(work, client, files, account)
         size = sum(file.size for file in files)
@@ -161,6 +158,17 @@ def ingest(request: Request, client: Client, reporter: Reporter) -> Outcome:
         return Outcome(
             identifier, folder.path, request.ref, account, findings.by_entity(), len(files), size, seconds, release, cut
         )
+
+
+def _cut_files(work: _Work, parts: Sequence[Part]) -> tuple[str, ...]:
+    """The files that end before their end."""
+    cut = {
+        split.file
+        for bundle, part in zip(work.bundles, parts, strict=True)
+        for split, member in zip(bundle, part.members, strict=True)
+        if member.truncated
+    }
+    return tuple(work.plan.files[number].label for number in sorted(cut))
 
 
 def _split_names(plan: Plan) -> list[str]:
@@ -189,8 +197,8 @@ def _write_plan(work: _Work) -> None:
         ],
         "skipped": list(plan.skipped),
         "parts": [
-            {"file": split.file, "start": split.start, "stop": split.stop, "first": split.first, "part": key}
-            for split, key in zip(plan.splits, _part_keys(work), strict=True)
+            {"part": key, "splits": [[split.file, split.start, split.stop, split.first] for split in bundle]}
+            for bundle, key in zip(work.bundles, _part_keys(work), strict=True)
         ],
     }
     write_json(work.folder.path / "plan.json", document)
@@ -199,21 +207,21 @@ def _write_plan(work: _Work) -> None:
 
 def _part_keys(work: _Work) -> list[str]:
     digest, code = work.request.policy.digest, code_version()
-    return [work.plan.part_key(split, digest, code) for split in work.plan.splits]
+    return [work.plan.part_key(bundle, digest, code) for bundle in work.bundles]
 
 
 def _make_parts(work: _Work) -> list[Part]:
-    """The part of every split, in plan order. Splits of equal content share one part."""
+    """The part of every bundle of splits, in plan order. Those of equal content share one part."""
     for left in work.folder.parts.glob(".*"):
         shutil.rmtree(left)
     keys = _part_keys(work)
     policy = work.request.policy.to_document()
     tasks: dict[str, PartTask] = {}
     sizes: dict[str, int] = {}
-    for key, split in zip(keys, work.plan.splits, strict=True):
-        file = work.plan.files[split.file]
-        tasks.setdefault(key, PartTask(key, work.folder.parts, file, split, work.plan.schema, policy))
-        sizes.setdefault(key, split.size_bytes)
+    for key, bundle in zip(keys, work.bundles, strict=True):
+        members = tuple((work.plan.files[split.file], split) for split in bundle)
+        tasks.setdefault(key, PartTask(key, work.folder.parts, members, work.plan.schema, policy))
+        sizes.setdefault(key, sum(split.size_bytes for split in bundle))
     total = sum(sizes.values())
     made: dict[str, Part] = {}
     with work.reporter.stage("Cleaning and de-identifying", total) as progress:
@@ -227,7 +235,7 @@ def _make_shards(work: _Work, parts: Sequence[Part]) -> list[tuple[str, Shard]]:
     """Write every shard; pairs of (split, shard) in release order. Files of an older plan are removed."""
     tasks: list[tuple[str, ShardTask]] = []
     for split in _split_names(work.plan):
-        numbers = [number for number, one in enumerate(work.plan.splits) if work.plan.files[one.file].split == split]
+        numbers = [at for at, bundle in enumerate(work.bundles) if work.plan.files[bundle[0].file].split == split]
         planned = plan_shards(
             numbers, parts, work.folder.parts, work.folder.duplicates, work.request.recipe.shard_bytes
         )

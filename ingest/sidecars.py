@@ -14,7 +14,7 @@ from ingest.dedup import kept_mask
 from ingest.deidentify import FINDINGS_SCHEMA
 from ingest.durable import publish_file
 from ingest.parts import Part
-from ingest.plan import Plan
+from ingest.plan import Plan, Split
 
 RELEASE_FINDINGS_SCHEMA = pa.schema(
     [
@@ -48,15 +48,17 @@ def write_findings(parts: Sequence[Part], folder: Path, duplicates: Path, destin
     return counts
 
 
-def write_rejects(plan: Plan, parts: Sequence[Part], folder: Path, destination: Path) -> int:
-    """Write the rejects of all parts to ``destination`` and return their number."""
+def write_rejects(
+    plan: Plan, bundles: Sequence[Sequence[Split]], parts: Sequence[Part], folder: Path, destination: Path
+) -> int:
+    """Write the rejects of all parts, which go with ``bundles``, to ``destination`` and return their number."""
     count = 0
     temporary = destination.with_name(f".{destination.name}.new")
     with pq.ParquetWriter(temporary, rejects.SCHEMA, compression="zstd") as writer:
-        for split, part in zip(plan.splits, parts, strict=True):
+        for bundle, part in zip(bundles, parts, strict=True):
             table = _read(folder / part.key / "rejects.arrow")
             if table.num_rows:
-                writer.write_table(rejects.with_file(table, plan.files[split.file].label))
+                writer.write_table(rejects.with_files(table, [plan.files[split.file].label for split in bundle]))
                 count += table.num_rows
     publish_file(temporary, destination)
     return count

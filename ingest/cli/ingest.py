@@ -100,7 +100,7 @@ def _request(
         raise UsageError("no_source", "No source is given", "Name files or folders, or `sources` in the recipe.")
     beside = home / recipe.policy
     policy = Policy.load(beside if recipe_path and beside.is_file() else recipe.policy)
-    return Request(tuple(sources), ref, recipe, policy, jobs or os.cpu_count() or 1, settings.load().data)
+    return Request(tuple(sources), ref, recipe, policy, jobs or len(os.sched_getaffinity(0)), settings.load().data)
 
 
 def _reference(to: str, version: str) -> ReleaseRef:

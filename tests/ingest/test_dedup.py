@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ingest.dedup import duplicates_of, find_duplicates, kept_mask
-from ingest.parts import Part
+from ingest.parts import Member, Part
 from ingest.rows import INDEX_SCHEMA
 
 
@@ -20,7 +20,7 @@ def part(folder: Path, name: str, keys: list[bytes]) -> Part:
             chunk = keys[at : at + 7]
             arrays = [pa.array(chunk, pa.binary(16)), pa.array([1] * len(chunk), pa.uint64())]
             sink.write_batch(pa.record_batch(arrays, schema=INDEX_SCHEMA))
-    return Part(name, len(keys), len(keys), {}, False, 0, {})
+    return Part(name, (Member(len(keys), len(keys), {}, False),), {})
 
 
 @pytest.mark.parametrize("partition_rows", [3, 50, 10**6])
