@@ -52,7 +52,7 @@ class Answerer:
 
     def data(self, unique: int, parts: Sequence[Buffer]) -> bool:
         """Answer with bytes; False when nobody waits for them any more."""
-        size = OUT_HEADER.size + sum(map(len, parts))
+        size = OUT_HEADER.size + (len(parts[0]) if len(parts) == 1 else sum(map(len, parts)))
         return self._write([OUT_HEADER.pack(size, 0, unique), *parts])
 
     def file(self, unique: int, found: FileRange) -> bool:

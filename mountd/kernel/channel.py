@@ -19,8 +19,8 @@ from openshelf.errors import OpenshelfError
 _logger = logging.getLogger(__name__)
 
 _HANDED_OVER = frozenset(map(int, (Opcode.READ, Opcode.READDIR, Opcode.READDIRPLUS)))
-"""Requests that may take long (a disk, the network, a large folder): another thread receives meanwhile. So does it for
-the first OPEN of a file. All others are answered by the receiving thread itself, which saves waking another."""
+"""Requests that may take long (a disk, the network, a large folder): another thread receives meanwhile. All others
+are answered by the receiving thread itself, which saves waking another: most of the cost of a small request."""
 
 _TRY_AGAIN = (errno.EINTR, errno.EAGAIN, errno.ENOENT)
 """ENOENT: the request was withdrawn between waking up and reading it."""
@@ -42,6 +42,7 @@ class Channel:
         self._devices = devices
         self._state = state
         self._operations = operations
+        self._handlers = {**operations.handlers, int(Opcode.INTERRUPT): self._interrupt}
         self._receiving = threading.Lock()
         self._lock = threading.Lock()
         self._waiting = 0
@@ -75,7 +76,7 @@ class Channel:
         try:
             if answer_left_over and any(buffer[_UNIQUE]):
                 counters[Counter.RESENT] += 1
-                self._serve(self._request(slot, buffer, counters), answerer)
+                self._serve(_request(slot, buffer, counters), answerer)
             while True:
                 buffer[_UNIQUE] = _NOTHING
                 if not receiving:
@@ -83,12 +84,11 @@ class Channel:
                     receiving = True
                 if not _receive(device, buffer):
                     break
-                request = self._request(slot, buffer, counters)
-                if self._may_take_long(request):
+                request = _request(slot, buffer, counters)
+                if request.opcode in _HANDED_OVER:
                     receiving = False
                     self._hand_over()
-                if not self._serve(request, answerer):
-                    break
+                self._serve(request, answerer)
         finally:
             buffer[_UNIQUE] = _NOTHING
             if receiving:
@@ -110,32 +110,14 @@ class Channel:
                 self._add_thread(answer_left_over=False)
         self._receiving.release()
 
-    def _may_take_long(self, request: Request) -> bool:
-        opcode = request.opcode
-        return opcode in _HANDED_OVER or (opcode == Opcode.OPEN and not self._operations.is_open(request.nodeid))
-
-    def _request(self, slot: int, buffer: memoryview, counters: memoryview) -> Request:
-        length, opcode, unique, nodeid, _, _, pid, _, _ = IN_HEADER.unpack_from(buffer)
-        counters[Counter.REQUESTS] += 1
-        if unique & RESENT_BIT:
-            counters[Counter.RESENT] += 1
-        return Request(opcode, unique, nodeid, pid, slot, buffer[IN_HEADER.size : length], counters)
-
-    def _serve(self, request: Request, answerer: Answerer) -> bool:
-        """Answer a request; False after DESTROY."""
-        if request.opcode == Opcode.INTERRUPT:
-            self._interrupt(*INTERRUPT_IN.unpack_from(request.body))
-            return True
-        if request.opcode == Opcode.DESTROY:
-            answerer.error(request.unique, 0)
-            return False
+    def _serve(self, request: Request, answerer: Answerer) -> None:
+        """Answer a request."""
         taken = self._answer(request, self._handle(request), answerer)
         if not taken and request.opcode == Opcode.OPEN:
             self._operations.abandoned(request)
-        return True
 
     def _handle(self, request: Request) -> Answer:
-        handler = self._operations.handlers.get(request.opcode)
+        handler = self._handlers.get(request.opcode)
         if handler is None:
             return errno.ENOSYS
         try:
@@ -166,18 +148,28 @@ class Channel:
             answerer.error(request.unique, errno.EIO)
             return True
 
-    def _interrupt(self, unique: int) -> None:
+    def _interrupt(self, request: Request) -> None:
         """Let a READ go whose reader is being killed, so that a hung store never makes an unkillable process.
 
         Only for SIGKILL: another signal's handler returns to the read, which files always complete. The thread that is
         working on it finds its own answer unwanted.
         """
+        (unique,) = INTERRUPT_IN.unpack_from(request.body)
         for slot in range(len(self._threads)):
             buffer = self._state.request_buffer(slot)
             _, opcode, working_on, _, _, _, pid, _, _ = IN_HEADER.unpack_from(buffer)
             if working_on & ~RESENT_BIT == unique & ~RESENT_BIT and opcode == Opcode.READ and _is_being_killed(pid):
                 Answerer(self._devices[slot % len(self._devices)]).error(working_on, errno.EINTR)
                 return
+
+
+def _request(slot: int, buffer: memoryview, counters: memoryview) -> Request:
+    """The request that lies in ``buffer``, counted."""
+    length, opcode, unique, nodeid, _, _, pid, _, _ = IN_HEADER.unpack_from(buffer)
+    counters[Counter.REQUESTS] += 1
+    if unique & RESENT_BIT:
+        counters[Counter.RESENT] += 1
+    return Request(opcode, unique, nodeid, pid, slot, buffer[IN_HEADER.size : length], counters)
 
 
 def _receive(device: int, buffer: memoryview) -> int:

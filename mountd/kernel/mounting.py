@@ -106,7 +106,8 @@ def prepare(mountpoint: Path) -> None:
         detach(mountpoint)
     try:
         mountpoint.mkdir(parents=False, exist_ok=True)
-        occupied = any(os.scandir(mountpoint))
+        with os.scandir(mountpoint) as found:
+            occupied = any(found)
     except FileNotFoundError as error:
         raise MountError("no_parent", f"{mountpoint.parent} does not exist", "Create it, or name another.") from error
     except (FileExistsError, NotADirectoryError) as error:

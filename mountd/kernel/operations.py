@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mountd.interfaces import Handle, Invalidation, Node, Reader, Tree
 from mountd.kernel.answers import Buffer, FileRange
@@ -30,7 +31,6 @@ from mountd.kernel.protocol import (
     STATX_OUT,
     Opcode,
     OpenFlag,
-    seconds_and_nanoseconds,
 )
 from mountd.shared_state import Counter
 from mountd.xattrs import read_xattr, xattr_names
@@ -92,6 +92,7 @@ class Operations:
             Opcode.READDIR: self._readdir,
             Opcode.READDIRPLUS: self._readdirplus,
             Opcode.RELEASEDIR: lambda _: (),
+            Opcode.DESTROY: lambda _: (),
             Opcode.STATFS: self._statfs,
             Opcode.GETXATTR: self._getxattr,
             Opcode.LISTXATTR: self._listxattr,
@@ -131,7 +132,7 @@ class Operations:
         return self._tree.node(base_id(nodeid))
 
     def _entry_bytes(self, node: Node) -> bytes:
-        seconds, nanoseconds = seconds_and_nanoseconds(node.ttl_s)
+        seconds, nanoseconds = _validity(node.ttl_s)
         nodeid = self._opens.nodeid_for(node.nodeid) if node.kind == "file" else node.nodeid
         return ENTRY_OUT.pack(nodeid, 0, seconds, seconds, nanoseconds, nanoseconds) + _attr_bytes(node)
 
@@ -160,15 +161,15 @@ class Operations:
         node = self._node(request.nodeid)
         if node is None:
             return errno.ESTALE
-        seconds, nanoseconds = seconds_and_nanoseconds(node.ttl_s)
+        seconds, nanoseconds = _validity(node.ttl_s)
         return (ATTR_OUT.pack(seconds, nanoseconds, 0), _attr_bytes(node))
 
     def _statx(self, request: Request) -> Answer:
         node = self._node(request.nodeid)
         if node is None:
             return errno.ESTALE
-        seconds, nanoseconds = seconds_and_nanoseconds(node.ttl_s)
-        time = divmod(node.mtime_ns, 1_000_000_000)
+        seconds, nanoseconds = _validity(node.ttl_s)
+        time = _time(node.mtime_ns)
         body = STATX.pack(
             STATX_BASIC_STATS, _BLOCK_BYTES, 0, node.nlink, 0, node.gid, _TYPE_BITS[node.kind] | node.mode,
             node.ino, node.size, (node.size + 511) // 512, 0, *time, 0, 0, *time, *time, 0, 0, 0, 0,
@@ -240,10 +241,6 @@ class Operations:
         request.counters[Counter.OPENS_SERVED] += 1
         return (OPEN_OUT.pack(0, OpenFlag.KEEP_CACHE, 0),)
 
-    def is_open(self, nodeid: int) -> bool:
-        """Whether one more open of this nodeid needs nothing but a count."""
-        return self._opens.get(nodeid) is not None
-
     def abandoned(self, request: Request) -> None:
         """Nobody took the answer to an OPEN: there will be no RELEASE for it."""
         self._close(self._opens.end(request.nodeid, request.slot, 0))
@@ -309,6 +306,19 @@ class Operations:
         return _sized("".join(f"{name}\0" for name in names).encode(), size)
 
 
+@lru_cache(maxsize=64)
+def _validity(ttl_s: float) -> tuple[int, int]:
+    """How long an entry may be kept, as the protocol has it: seconds and nanoseconds."""
+    seconds = int(ttl_s)
+    return seconds, int((ttl_s - seconds) * 1_000_000_000)
+
+
+@lru_cache(maxsize=1024)
+def _time(mtime_ns: int) -> tuple[int, int]:
+    """Seconds and nanoseconds; nearly all files of a release have the same time."""
+    return divmod(mtime_ns, 1_000_000_000)
+
+
 def _no_answer(_: Request) -> None:
     return None
 
@@ -321,7 +331,7 @@ def _sized(value: bytes, size: int) -> Answer:
 
 
 def _attr_bytes(node: Node) -> bytes:
-    seconds, nanoseconds = divmod(node.mtime_ns, 1_000_000_000)
+    seconds, nanoseconds = _time(node.mtime_ns)
     nlink = 2 if node.kind == "dir" and node.nlink < 2 else node.nlink
     return ATTR.pack(
         node.ino, node.size, (node.size + 511) // 512, seconds, seconds, seconds,

@@ -182,9 +182,3 @@ DEV_IOC_BACKING_OPEN = _ioctl(_IOC_WRITE, 1, BACKING_MAP.size)
 """``FUSE_DEV_IOC_BACKING_OPEN``; the id is the ioctl's return value."""
 DEV_IOC_BACKING_CLOSE = _ioctl(_IOC_WRITE, 2, 4)
 """``FUSE_DEV_IOC_BACKING_CLOSE`` (u32: id)."""
-
-
-def seconds_and_nanoseconds(duration_s: float) -> tuple[int, int]:
-    """A validity as the protocol has it."""
-    seconds = int(duration_s)
-    return seconds, int((duration_s - seconds) * 1_000_000_000)
