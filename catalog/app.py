@@ -113,7 +113,7 @@ def create_app(runtime: Runtime) -> FastAPI:
         version=openshelf.__version__,
         summary="Collections, releases, their review, their bytes and the feed that nodes follow.",
         openapi_url="/v1/openapi.json",
-        docs_url="/v1/docs",
+        docs_url=None,  # its page loads scripts from elsewhere
         redoc_url=None,
         lifespan=_lifespan,
         redirect_slashes=False,

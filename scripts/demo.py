@@ -250,7 +250,7 @@ def run(shelf: Shelf, files: list[Path], once: bool) -> None:
     )
     print("  " + ", ".join(f"{key} {status[key]}" for key in keys))
     heading("Addresses")
-    print(f"  catalog      {shelf.url}   (API: {shelf.url}/v1/docs)")
+    print(f"  catalog      {shelf.url}   (API: {shelf.url}/v1/openapi.json)")
     print(f"  mount        {shelf.mount}")
     print(f"  admin token  {shelf.catalog / 'admin.token'}")
     if not once:

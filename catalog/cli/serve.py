@@ -119,7 +119,7 @@ def serve(
         token_file = folder / "admin.token"
         if made:
             say(f"First start: an administrator's token is in {token_file} (only you can read it).")
-        say(f"The catalog of {folder} answers at {url} (API: {url}/v1/docs).")
+        say(f"The catalog of {folder} answers at {url} (API: {url}/v1/openapi.json).")
         if as_json:
             print(json.dumps({"url": url, "admin_token": str(token_file), "key": runtime.key.fingerprint}), flush=True)
         for signum in (signal.SIGTERM, signal.SIGINT):
