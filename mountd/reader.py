@@ -9,7 +9,7 @@ import threading
 from catalog.manifest import CHUNK_BYTES, FileEntry
 from mountd.cache.partial import FileSpec
 from mountd.cache.store import Cache
-from mountd.fetch.fill import Fill, Supply
+from mountd.fetch.fill import RUN_CHUNKS, Fill, Supply
 from mountd.fetch.fills import Fills
 from mountd.fetch.packs import Place
 from mountd.interfaces import Handle, Node
@@ -102,6 +102,7 @@ class FileHandle:
         self._expected = 0
         self._window = 0
         self._last_chunk = -1
+        self._sent_for = 0
         cache.hold(spec.sha256)
         self._sealed = cache.open_sealed(spec.sha256, spec.size)
         if self._sealed is None:
@@ -154,12 +155,23 @@ class FileHandle:
             self._last_chunk = chunk
             if entered:
                 self._window = min(max(2, self._window * 2), MAX_WINDOW_CHUNKS) if near else 0
-            window = self._window if entered else 0
-        if window:
-            fill.prefetch(offset // CHUNK_BYTES + 1, chunk + 1 + window)
+                self._sent_for = self._sent_for if near else 0
+            ahead = self._ahead_of(chunk) if entered and self._window else None
+        if ahead is not None:
+            fill.prefetch(*ahead)
         if first and self._eager:
             fill.complete(chunk + 1)
         return fill
+
+    def _ahead_of(self, chunk: int) -> tuple[int, int] | None:
+        """Which chunks to fetch ahead now; none while what was sent for lasts, so that whole runs are asked for."""
+        start = max(self._sent_for, chunk + 1)
+        due = chunk + 1 + self._window - start
+        if due < RUN_CHUNKS and self._sent_for > chunk + 1:
+            return None
+        stop = start + (due // RUN_CHUNKS * RUN_CHUNKS or due)
+        self._sent_for = stop
+        return start, stop
 
     def close(self) -> None:
         """Give back the descriptor and let the file be evicted."""
