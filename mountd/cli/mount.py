@@ -96,8 +96,9 @@ def mount(
 
 
 def _environment() -> dict[str, str]:
-    """The daemon's environment: ours without the token."""
-    return {name: value for name, value in os.environ.items() if name != _TOKEN_VARIABLE}
+    """The daemon's environment: ours without the token, and without threads that a fork would have to care for."""
+    kept = {name: value for name, value in os.environ.items() if name != _TOKEN_VARIABLE}
+    return kept | {"OPENBLAS_NUM_THREADS": "1"}
 
 
 def _become_daemon(orders: Orders) -> None:

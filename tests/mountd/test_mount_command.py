@@ -287,6 +287,27 @@ def test_sigterm_unmounts_cleanly(node: MountNode) -> None:
     assert mounted_at(folder) is None
 
 
+def test_in_the_foreground_it_stays_until_interrupted_and_logs_to_stderr(node: MountNode) -> None:
+    folder = node.home / "public"
+    node.mounts.append(folder)
+    options = ["--cache", str(node.home / "cache"), "--cache-size", "1G", "--foreground"]
+    environment = {**os.environ, "OPENSHELF_CATALOG": node.catalog.url, "OPENSHELF_TOKEN": node.token}
+    command = [*OPENSHELF, "mount", str(folder), *options]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as daemon:
+        assert daemon.stdout is not None
+        state = json.loads(daemon.stdout.readline())
+        assert state["supervisor_pid"] == daemon.pid
+        assert node.token.encode() not in Path(f"/proc/{daemon.pid}/environ").read_bytes()
+        assert (folder / "datasets/belle/chat/1.0/README.md").read_bytes() == FILES["README.md"]
+        os.killpg(daemon.pid, 2)  # Ctrl-C reaches the whole group
+        _, logged = daemon.communicate(timeout=30)
+    assert daemon.returncode == 0
+    assert f"worker {state['worker_pid']} serves {folder}" in logged
+    assert mounted_at(folder) is None
+
+
 def test_a_killed_worker_of_a_real_mount_is_replaced_under_a_reader(node: MountNode) -> None:
     folder, state = node.mount("public", OPENSHELF_PASSTHROUGH="0")
     path = folder / "datasets/belle/chat/1.0/data/train-00000-of-00001.parquet"
