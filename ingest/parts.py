@@ -15,7 +15,7 @@ import shutil
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -158,8 +158,9 @@ class _Sinks:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for sink in (self._rows, self._index, self._findings):
-            sink.close()
+        with ExitStack() as closing:  # closes all three, also when the disk is full and the first fails
+            for sink in (self._rows, self._index, self._findings):
+                closing.callback(sink.close)
 
 
 def _make(task: PartTask, folder: Path) -> Part:
