@@ -216,6 +216,21 @@ def test_a_large_folder_lists_whole_with_sizes_and_twice(mounted: PlainMount) ->
     assert len(listed.splitlines()) == 3000 + 3
 
 
+def test_a_folder_of_a_hundred_thousand_names_lists_whole(tmp_path: Path) -> None:
+    source = tmp_path / "source" / "images"
+    source.mkdir(parents=True)
+    names = [f"{number:06d}.jpg" for number in range(100_000)]
+    for name in names:
+        os.close(os.open(source / name, os.O_CREAT | os.O_WRONLY))
+    with PlainMount(tmp_path, source.parent) as mount:
+        started = time.monotonic()
+        assert sorted(os.listdir(mount.mountpoint / "images")) == names
+        assert time.monotonic() - started < 20  # about 0.3 s on an idle machine
+        before = mount.status()["requests"]
+        assert len(os.listdir(mount.mountpoint / "images")) == 100_000
+        assert mount.status()["requests"] - before < 20, "the kernel keeps the listing"
+
+
 def test_seeking_to_data_and_holes_finds_none(mounted: PlainMount) -> None:
     descriptor = os.open(mounted.mountpoint / "odd", os.O_RDONLY)
     try:
