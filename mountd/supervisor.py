@@ -160,8 +160,13 @@ class Supervisor:
         for device in self._devices:
             os.close(device)
         self._devices = ()
-        self._listener.close()
-        control.socket_path(self._config.mountpoint).unlink(missing_ok=True)
+        self._stop_listening()
+
+    def _stop_listening(self) -> None:
+        """Free the socket's name, once: after that it may be another daemon's."""
+        if self._listener.fileno() >= 0:
+            control.socket_path(self._config.mountpoint).unlink(missing_ok=True)
+            self._listener.close()
 
     # The loop
 
@@ -186,7 +191,8 @@ class Supervisor:
             self._fork()
         poll = select.poll()
         poll.register(wake, select.POLLIN)
-        poll.register(self._listener, select.POLLIN)
+        if self._listener.fileno() >= 0:
+            poll.register(self._listener, select.POLLIN)
         if self._worker is not None:
             poll.register(self._worker[1], select.POLLIN)
         if self._devices:
@@ -197,6 +203,8 @@ class Supervisor:
             self._begin_stop()
         if self._listener.fileno() in ready:
             control.serve_one(self._listener, self._command)
+            if mounted_at(self._config.mountpoint) is None and self._report is None:
+                self._stop_listening()  # lazily unmounted: the folder may be mounted anew while open files go on
         unmounted = bool(self._devices) and self._devices[0] in ready
         if self._worker is not None and self._worker[1] in ready:
             unmounted |= self._bury()

@@ -143,8 +143,9 @@ def _stand_by(post: Post, facts: Callable[[], dict[str, Any]], supervisor: int, 
         if supervisor in ready:
             _logger.warning("the supervisor is gone; this worker serves on and answers in its place")
             poll.unregister(supervisor)
-            poll.register(post.listener.fileno(), select.POLLIN)
-            orphan = True
+            orphan = post.listener.fileno() >= 0  # else lazily unmounted: nobody can ask any more
+            if orphan:
+                poll.register(post.listener.fileno(), select.POLLIN)
         if post.listener.fileno() in ready:
             control.serve_one(post.listener, lambda request: _command(post, request))
     if orphan:

@@ -225,7 +225,7 @@ def test_a_folder_of_a_hundred_thousand_names_lists_whole(tmp_path: Path) -> Non
     with PlainMount(tmp_path, source.parent) as mount:
         started = time.monotonic()
         assert sorted(os.listdir(mount.mountpoint / "images")) == names
-        assert time.monotonic() - started < 20  # about 0.3 s on an idle machine
+        assert time.monotonic() - started < 20  # generous: other tests may be running
         before = mount.status()["requests"]
         assert len(os.listdir(mount.mountpoint / "images")) == 100_000
         assert mount.status()["requests"] - before < 20, "the kernel keeps the listing"
