@@ -59,6 +59,10 @@ class Signed:
         """The envelope as a JSON object."""
         return {"document": self.document, "signature": self.signature, "key": self.key}
 
+    def files(self) -> tuple[bytes, bytes]:
+        """The two files in which it lies on a disk: the canonical document, and its detached signature."""
+        return canonical_json(self.document), canonical_json({"signature": self.signature, "key": self.key}) + b"\n"
+
     @classmethod
     def from_json(cls, value: object) -> Signed:
         """Read an envelope; :class:`SignatureError` when it is not one."""

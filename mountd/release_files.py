@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from catalog.manifest import Manifest, ManifestError
 from catalog.names import ReleaseRef
-from catalog.signing import SignatureError, Signed, canonical_json, verify
+from catalog.signing import SignatureError, Signed, verify
 from mountd.cache.layout import Layout
 from mountd.manifest_check import check_manifest
 from mountd.releases import ListedRelease
@@ -108,7 +108,7 @@ class ReleaseFiles:
 
 def _listed(ref: ReleaseRef, digest: str, signed: Signed, manifest: Path) -> ListedRelease:
     document = signed.document
-    signature = json.dumps({"signature": signed.signature, "key": signed.key}).encode()
+    record, signature = signed.files()
     totals: Any = document.get("totals")
     licence: Any = document.get("licence")
     try:
@@ -128,7 +128,7 @@ def _listed(ref: ReleaseRef, digest: str, signed: Signed, manifest: Path) -> Lis
         size_bytes,
         int(created.timestamp()) * 10**9,
         None if expression is None else str(expression),
-        canonical_json(document),
+        record,
         signature,
         lambda: _open_rows(manifest, digest),
     )

@@ -11,7 +11,6 @@ import ctypes
 import errno
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 import threading
@@ -72,15 +71,12 @@ def pull(client: Client, release: TrustedRelease, folder: Path, progress: Progre
         for _ in each(THREADS, work.fetch, plan_spans(work.wanted())):
             pass
         _sync_file_system(folder)
-        _write(partial, folder / SIGNATURE, _signature_file(release))
-        _write(partial, folder / RECORD, canonical_json(release.document))
+        record, signature = release.record.files()
+        _write(partial, folder / SIGNATURE, signature)
+        _write(partial, folder / RECORD, record)
         pulled = Pulled(len(manifest), manifest.total_bytes(), work.fetched, time.monotonic() - began)
         shutil.rmtree(partial)
     return pulled
-
-
-def _signature_file(release: TrustedRelease) -> bytes:
-    return json.dumps({"signature": release.record.signature, "key": release.record.key}).encode() + b"\n"
 
 
 class _Pull:
