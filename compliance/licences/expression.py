@@ -10,13 +10,13 @@ from typing import Any
 from license_expression import ExpressionError, ExpressionParseError, get_spdx_licensing
 
 from compliance.licences.classes import Licence, classify
-from openshelf.errors import OpenshelfError
+from openshelf.errors import UsageError
 
 _LICENCE_REF = re.compile(r"(?:DocumentRef-[A-Za-z0-9.\-]+:)?LicenseRef-[A-Za-z0-9.\-]+")
 _PUNCTUATION = re.compile(r"[^a-z0-9.]+")
 
 
-class LicenceError(OpenshelfError):
+class LicenceError(UsageError):
     """An expression is empty, malformed, or names a licence that SPDX does not know."""
 
     def __init__(self, message: str, hint: str) -> None:
