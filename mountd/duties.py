@@ -41,6 +41,7 @@ def status(
     """The state of a mount for ``openshelf status``; counters go on over restarts of the worker."""
     facts = state.facts()
     return {
+        **facts.get("more", {}),  # first: what the data side counts never hides a field of ours
         "mountpoint": str(identity.mountpoint),
         "cache": str(identity.cache),
         "catalog": identity.catalog,
@@ -68,7 +69,6 @@ def status(
         "reason": facts.get("reason", ""),
         "releases": facts.get("releases", 0),
         "open_files": facts.get("open_files", 0),
-        **facts.get("more", {}),
     }
 
 

@@ -109,7 +109,7 @@ class Supervisor:
         try:
             path.write_text(OOM_SCORE_ADJ)
         except PermissionError:
-            _logger.info("oom_score_adj stays %s: lowering it needs CAP_SYS_RESOURCE", self._oom_score_adj)
+            _logger.debug("oom_score_adj stays %s: lowering it needs CAP_SYS_RESOURCE", self._oom_score_adj)
 
     def _open(self) -> Identity:
         """Mount with the chosen transport and complete the handshake."""

@@ -21,7 +21,7 @@ from mountd.interfaces import MountConfig
 from mountd.kernel.mounting import canonical, refuse_nesting
 from openshelf import settings
 from openshelf.console import emit_json, say
-from openshelf.errors import OpenshelfError
+from openshelf.errors import OpenshelfError, UsageError
 from openshelf.units import format_size, parse_size
 
 START_WITHIN_S = 30.0
@@ -76,6 +76,7 @@ def mount(
         catalog_key=catalog_key,
         token=chosen.token,
     )
+    _require_token(chosen)
     refuse_nesting(config.mountpoint, config.cache)  # before anything is created in the one or the other
     orders = Orders(config, transport.value, foreground)
     if foreground:
@@ -93,6 +94,16 @@ def mount(
         say(f"warning: no passthrough: {state['passthrough_reason']}")
     if not state["online"]:
         say(f"warning: offline, from the last good state: {state['reason'] or 'the catalog cannot be reached'}")
+
+
+def _require_token(chosen: settings.Settings) -> None:
+    """Raise UsageError without a token: no catalog shows releases to a stranger."""
+    if not chosen.token:
+        raise UsageError(
+            "no_token",
+            f"No token is set for the catalog {chosen.catalog}",
+            "Set OPENSHELF_TOKEN; `openshelf token create --role node --name NODE` makes one.",
+        )
 
 
 def _environment() -> dict[str, str]:

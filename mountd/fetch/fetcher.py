@@ -14,6 +14,8 @@ from openshelf.errors import OpenshelfError
 
 log = logging.getLogger("openshelf.mount.fetch")
 
+DEADLINE_S = 30.0
+FAIL_AGAIN_S = 5.0
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 _FINAL = (Unauthorised, Forbidden, NotFound, InvalidRequest, RedirectRefused)
@@ -54,11 +56,22 @@ class Counters:
 
 
 class Fetcher:
-    """Reads ranges of objects, again and again until ``deadline_s`` after the first attempt."""
+    """Reads ranges of objects, again and again until ``deadline_s`` after the first attempt.
 
-    def __init__(self, source: ObjectSource, counters: Counters, deadline_s: float = 60.0) -> None:
+    ``fail_again_s``: for this long after a chunk did not come, whoever asks for it is refused at once. (The kernel asks
+    for each page of a failed request anew, and a program that reads on would wait the whole time again.)
+    """
+
+    def __init__(
+        self,
+        source: ObjectSource,
+        counters: Counters,
+        deadline_s: float = DEADLINE_S,
+        fail_again_s: float = FAIL_AGAIN_S,
+    ) -> None:
         self.counters = counters
         self.deadline_s = deadline_s
+        self.fail_again_s = fail_again_s
         self._source = source
         self._stopped = threading.Event()
 

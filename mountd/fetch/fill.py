@@ -11,6 +11,7 @@ import errno
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -65,6 +66,7 @@ class Fill:
         self._completing = False
         self._sealing = False
         self._disk_failed = False
+        self._failed: dict[int, tuple[float, str]] = {}
         self.sealed = False
 
     # -- what readers call
@@ -159,6 +161,7 @@ class Fill:
             kept = self._supply.memory.get((self.spec.sha256, index))
             if kept is not None:
                 return kept
+            self._refuse_again(index)
             flight = self._flights.get(index)
             if flight is None:
                 flight = self._flights[index] = Flight()
@@ -176,9 +179,25 @@ class Fill:
         limit_s = self._supply.fetcher.deadline_s
         with self._changed:
             if not self._changed.wait_for(lambda: flight.done, limit_s):
+                reason = f"chunk {index} did not come within {limit_s:g} s"
+                self._remember_failure(index, reason)
                 self._supply.fetcher.counters.add("reads_timed_out")
-                log.error("Chunk %d of file %s did not come within %g s.", index, self.spec.sha256.hex(), limit_s)
-                raise OSError(errno.EIO, f"chunk {index} did not come within {limit_s:g} s")
+                log.error("File %s: %s.", self.spec.sha256.hex(), reason)
+                raise OSError(errno.EIO, reason)
+
+    def _remember_failure(self, index: int, reason: str) -> None:
+        """For a while, refuse a chunk that did not come. The lock is held."""
+        self._failed[index] = time.monotonic() + self._supply.fetcher.fail_again_s, reason
+
+    def _refuse_again(self, index: int) -> None:
+        """OSError (EIO) while the failure of a chunk is remembered. The lock is held."""
+        failed = self._failed.get(index)
+        if failed is None:
+            return
+        until, reason = failed
+        if time.monotonic() < until:
+            raise OSError(errno.EIO, reason)
+        del self._failed[index]
 
     def _stored(self, index: int) -> bool:
         """Whether the chunk is in the partial file, opening that when it is not open yet."""
@@ -258,6 +277,7 @@ class Fill:
         with self._changed:
             flight = self._flights.pop(index)
             flight.data, flight.done = kept, True
+            self._failed.pop(index, None)
             self._changed.notify_all()
             if stored and partial is not None and partial.chunks.complete:
                 self._seal_soon()
@@ -282,6 +302,7 @@ class Fill:
                 flight = self._flights.pop(index, None)
                 if flight is not None:
                     flight.error, flight.done = error, True
+                    self._remember_failure(index, error.message)
             self._changed.notify_all()
 
     def _complete_from(self, start: int) -> None:

@@ -31,13 +31,20 @@ class Bench:
     """A release of some files in a faulty store, and a reader of it over a cache."""
 
     def __init__(
-        self, base: Path, files: Mapping[str, bytes], *, limit_bytes: int, eager: bool, deadline_s: float
+        self,
+        base: Path,
+        files: Mapping[str, bytes],
+        *,
+        limit_bytes: int,
+        eager: bool,
+        deadline_s: float,
+        fail_again_s: float,
     ) -> None:
         self.made: MadeRelease = make_release(parse_release("datasets/belle/chat@1.0"), files, base)
         self.store = FaultyStore(self.made.objects)
         self.cache = Cache.open(base / "cache", limit_bytes)
         self.client = Client(self.store.url, None, timeout_s=1.0)
-        self.fetcher = Fetcher(self.client, Counters(), deadline_s)
+        self.fetcher = Fetcher(self.client, Counters(), deadline_s, fail_again_s)
         self.pool = Pool()
         self.table = InodeTable.open(self.cache.layout.inodes)
         self.tree = MountTree(self.table)
@@ -117,8 +124,11 @@ def make_bench(tmp_path: Path) -> Iterator[MakeBench]:
             limit_bytes: int = 1 << 40,
             eager: bool = True,
             deadline_s: float = 10.0,
+            fail_again_s: float = 0.0,
         ) -> Bench:
-            bench = Bench(base, files, limit_bytes=limit_bytes, eager=eager, deadline_s=deadline_s)
+            bench = Bench(
+                base, files, limit_bytes=limit_bytes, eager=eager, deadline_s=deadline_s, fail_again_s=fail_again_s
+            )
             stack.callback(bench.close)
             return bench
 

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from mountd import control, log
+from mountd.duties import Identity, status
+from mountd.shared_state import Counter, SharedState
 from openshelf.errors import UsageError
 
 
@@ -96,3 +98,15 @@ def test_a_log_that_is_full_is_rotated_by_whoever_notices(tmp_path: Path, monkey
 
 def test_the_last_line_of_no_log_is_empty(tmp_path: Path) -> None:
     assert log.last_line(tmp_path) == ""
+
+
+def test_no_counter_of_the_data_side_hides_a_field_of_the_status(tmp_path: Path) -> None:
+    state = SharedState()
+    try:
+        state.counters(3)[Counter.REQUESTS] = 41
+        state.publish({"cache_bytes": 5, "more": {"requests": 7, "cache_bytes": 8, "fetch_requests": 9}})
+        identity = Identity(tmp_path / "m", tmp_path / "c", "http://127.0.0.1:1", "kernel", True, "", 0.0)
+        told = status(identity, state, supervisor_pid=1, worker_pid=2)
+        assert (told["requests"], told["cache_bytes"], told["fetch_requests"]) == (41, 5, 9)
+    finally:
+        state.close()

@@ -258,6 +258,17 @@ def test_a_wrong_token_and_an_absent_catalog_are_said_in_one_line(node: MountNod
         assert mounted_at(node.home / "m") is None
 
 
+def test_without_a_token_one_line_says_so_and_nothing_is_made(node: MountNode) -> None:
+    for extra in ((), ("--foreground",), ("--json",)):
+        refused = node.run(
+            "mount", node.home / "m", "--cache", node.home / "m.cache", "--cache-size", "1G", *extra, OPENSHELF_TOKEN=""
+        )
+        assert refused.returncode == 2
+        assert "No token is set for the catalog" in refused.stderr
+        assert refused.stderr.count("\n") == 1, refused.stderr
+    assert list(node.home.iterdir()) == []
+
+
 def test_offline_the_last_good_state_is_mounted_and_says_so(tmp_path: Path) -> None:
     with catalog_process(tmp_path / "data") as catalog:
         publish(catalog, RELEASE, FILES, tmp_path)

@@ -15,6 +15,7 @@ import pytest
 from catalog.manifest import CHUNK_BYTES
 from openshelf.units import KIB, MIB
 from tests.mountd.conftest import MakeBench
+from tests.support.faulty_store import Fault
 from tests.support.releases import pattern
 
 BIG = pattern(3 * CHUNK_BYTES + 12_345)
@@ -187,6 +188,29 @@ def test_a_store_that_drips_gives_an_error_within_the_deadline(make_bench: MakeB
         handle.read(0, 10)
     assert time.monotonic() - started < 2
     assert bench.fetcher.counters["reads_timed_out"] == 1
+    handle.close()
+
+
+@pytest.mark.parametrize("fault", ["error", "drip"])
+def test_a_chunk_that_did_not_come_fails_again_at_once_and_comes_later(make_bench: MakeBench, fault: Fault) -> None:
+    bench = make_bench({"big.bin": BIG}, deadline_s=0.8, fail_again_s=1.5, eager=False)
+    bench.store.always = fault
+    handle = bench.reader.open(bench.node("big.bin"))
+    with pytest.raises(OSError):
+        handle.read(0, 10)
+    asked = len(bench.store.requests)
+    started = time.monotonic()
+    for _ in range(20):  # as the kernel does, page by page
+        with pytest.raises(OSError) as caught:
+            handle.read(0, 10)
+        assert caught.value.errno == errno.EIO
+    assert time.monotonic() - started < 0.3
+    assert fault == "drip" or len(bench.store.requests) == asked
+    bench.store.always = None
+    assert bytes(handle.read(3 * CHUNK_BYTES, 10)) == BIG[3 * CHUNK_BYTES :][:10], "another chunk is asked for"
+    bench.wait_until(lambda: time.monotonic() - started > 1.6)
+    if fault == "error":
+        assert bytes(handle.read(0, 10)) == BIG[:10]
     handle.close()
 
 
