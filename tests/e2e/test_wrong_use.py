@@ -120,7 +120,7 @@ def test_a_mount_point_that_is_busy_is_refused(shelf: Shelf, tmp_path: Path) -> 
     other.mkdir()
     one_line(shelf.call("node", "mount", other, "--cache", shelf.cache("twice"), "--cache-size", "1G"), "cache")
     inside = shelf.call("node", "mount", other, "--cache", other / "c", "--cache-size", "1G")
-    one_line(inside, "cache")
+    one_line(inside, "cache", code=2)
     shelf.umount(point)
 
 
