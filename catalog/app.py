@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -28,7 +29,7 @@ from catalog.search import endpoints as search
 from catalog.tokens import endpoints as tokens
 from catalog.uploads import endpoints as uploads
 from catalog.web import problems
-from catalog.web.dependencies import RuntimeDep
+from catalog.web.dependencies import RuntimeDep, admit
 from catalog.web.middleware import RequestFrame
 from catalog.web.problems import Problem, ProblemDetails, documented
 
@@ -64,12 +65,14 @@ async def health() -> Health:
     summary="Whether the catalog can do its work",
 )
 def readiness(runtime: RuntimeDep) -> Health:
-    """Asks the database."""
+    """Asks the database, and every few seconds the object store."""
     try:
         with runtime.database.read() as session:
             session.execute(text("SELECT serial FROM feed_state"))
     except SQLAlchemyError as error:
         raise NotReady("database_unavailable", "The database does not answer", "See the log.") from error
+    if not runtime.store_health.answers(runtime.store):
+        raise NotReady("store_unavailable", "The object store does not answer", "See the log.")
     return Health(status="ok")
 
 
@@ -122,7 +125,7 @@ def create_app(runtime: Runtime) -> FastAPI:
     problems.install(app)
     for part in (router, tokens, collections, releases, uploads, reviews, downloads, feed, search, audit):
         app.include_router(part if isinstance(part, APIRouter) else part.router)
-    app.add_middleware(RequestFrame, metrics=runtime.metrics)
+    app.add_middleware(RequestFrame, metrics=runtime.metrics, admit=functools.partial(admit, runtime))
     _document_problems(app)
     return app
 

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from catalog.database.engine import Database
 from catalog.feed.signal import FeedSignal
 from catalog.objects import ObjectStore
+from catalog.objects.health import StoreHealth
 from catalog.signing import SigningKey
 from catalog.web.metrics import Metrics
 
@@ -38,6 +39,7 @@ class Runtime:
     key: SigningKey
     signal: FeedSignal
     metrics: Metrics = field(default_factory=Metrics)
+    store_health: StoreHealth = field(default_factory=StoreHealth)
     clock: Callable[[], datetime] = utc_now
 
     def now(self) -> str:

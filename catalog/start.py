@@ -85,6 +85,8 @@ def _make_folders(data: Path) -> None:
         data.mkdir(parents=True, exist_ok=True, mode=0o700)
         for name in ("incoming", "manifests", "review"):
             (data / name).mkdir(exist_ok=True, mode=0o700)
+        # SQLite would give it the rights of the umask; its side files take over the database's.
+        os.close(os.open(data / DATABASE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise OpenshelfError(
             "bad_data_folder",

@@ -24,7 +24,7 @@ from ingest.readers.csv_rows import guess_delimiter, read_csv
 from ingest.readers.json_array import read_array, read_single, sniff_layout
 from ingest.readers.lines import read_lines
 from ingest.readers.parquet import read_parquet, row_groups
-from ingest.readers.streams import ByteBlocks, Compression, read_head
+from ingest.readers.streams import ByteBlocks, Compression, find_compression, read_head
 from ingest.readers.text import read_text
 from ingest.recipe import Recipe
 from ingest.shapes import Schema, Shape
@@ -185,7 +185,8 @@ def find_layout(found: Found) -> Layout:
     try:
         if found.format == "parquet":
             return Layout("parquet", "none", Encoding.UTF_8)
-        head, complete = read_head(found.path, found.compression, SAMPLE_BYTES)
+        compression = find_compression(found.path, found.compression)
+        head, complete = read_head(found.path, compression, SAMPLE_BYTES)
     except OSError as error:
         raise _unreadable(found.path, error) from error
     encoding = sniff(head, complete=complete)
@@ -198,7 +199,7 @@ def find_layout(found: Found) -> Layout:
             delimiter = guess_delimiter(text, found.suffix)
         else:
             kind = sniff_layout(text, complete=complete)
-    return Layout(kind, found.compression, encoding, delimiter, mark)
+    return Layout(kind, compression, encoding, delimiter, mark)
 
 
 def _unreadable(path: Path, error: OSError) -> OpenshelfError:

@@ -17,13 +17,17 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import sample_corpus
 
 OPENSHELF = str(Path(sys.executable).with_name("openshelf"))
 PUBLIC = Path("/public")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class DemoFailed(Exception):
@@ -45,6 +49,12 @@ def free_port(wanted: int) -> int:
                 continue
             return int(probe.getsockname()[1])
     raise DemoFailed("No port is free on 127.0.0.1.")
+
+
+def at_once(step: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """``step`` of each item, a few at a time; the results in the items' order."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(step, items))
 
 
 class Shelf:
@@ -105,10 +115,13 @@ class Shelf:
         if self.server.poll() is not None or time.monotonic() >= deadline:
             raise DemoFailed("The catalog did not start:\n" + (self.home / "catalog.log").read_text("utf-8", "replace"))
         self.tokens["administrator"] = (self.catalog / "admin.token").read_text("ascii").strip()
-        for role, name in (("curator", "Li Curator"), ("auditor", "Wang Auditor"), ("node", "node-1")):
-            self.tokens[role] = str(
-                self.json("administrator", "token", "create", "--role", role, "--name", name)["token"]
-            )
+        people = (("curator", "Li Curator"), ("auditor", "Wang Auditor"), ("node", "node-1"))
+        self.tokens |= dict(at_once(self.appoint, people))
+
+    def appoint(self, person: tuple[str, str]) -> tuple[str, str]:
+        """A token for a (role, name): the role and the token."""
+        role, name = person
+        return role, str(self.json("administrator", "token", "create", "--role", role, "--name", name)["token"])
 
     def choose_mount_point(self) -> Path:
         """``/public`` when we may and it is unused, else a folder of the demo's own."""
@@ -138,8 +151,8 @@ class Shelf:
         shutil.rmtree(self.home, ignore_errors=True)
 
 
-def publish(shelf: Shelf, name: str, files: list[Path]) -> tuple[str, dict[str, object]]:
-    """Bring one corpus from files to a published release; returns its name and the ingest's figures."""
+def submit(shelf: Shelf, name: str, files: list[Path]) -> tuple[str, dict[str, object]]:
+    """Bring one corpus from files to a submitted release; returns its name and the ingest's figures."""
     collection = f"datasets/demo/{name}"
     figures = shelf.json(
         "curator", "ingest", *map(str, files), "--to", collection, "--version", "1.0", "--licence", "CC-BY-4.0"
@@ -147,6 +160,13 @@ def publish(shelf: Shelf, name: str, files: list[Path]) -> tuple[str, dict[str, 
     release = f"{collection}@1.0"
     shelf.call("curator", "submit", release)
     return release, figures
+
+
+def publish(shelf: Shelf, release: str) -> None:
+    """The second person's approval, and what follows it."""
+    shelf.call("auditor", "approve", release, "--note", "read the report")
+    shelf.call("curator", "publish", release)
+    shelf.call("curator", "tag", release, "latest")
 
 
 def print_figures(release: str, figures: Mapping[str, object], truth: Mapping[str, object] | None) -> None:
@@ -214,18 +234,14 @@ def run(shelf: Shelf, files: list[Path], once: bool) -> None:
             f"  {', '.join(f'{path.name} {path.stat().st_size:,} B' for paths in corpora.values() for path in paths)}"
         )
     heading("3. Ingest: decode, map, normalise, de-identify, deduplicate, shard; then submit for review")
-    releases = []
-    for name, paths in corpora.items():
-        release, figures = publish(shelf, name, paths)
+    made = at_once(lambda corpus: submit(shelf, *corpus), corpora.items())
+    for (release, figures), name in zip(made, corpora, strict=True):
         print_figures(release, figures, truth.get(name))
-        releases.append(release)
+    releases = [release for release, _ in made]
     heading(f"4. What the auditor reads about {releases[0]}, and the approval by a second person")
     report = shelf.call("auditor", "show", releases[0], "--report")
     print("\n".join("  │ " + line for line in report.splitlines()[:60]))
-    for release in releases:
-        shelf.call("auditor", "approve", release, "--note", "read the report")
-        shelf.call("curator", "publish", release)
-        shelf.call("curator", "tag", release, "latest")
+    at_once(lambda release: publish(shelf, release), releases)
     heading("5. A node mounts the shelf")
     shelf.mount = shelf.choose_mount_point()
     shelf.call("node", "mount", str(shelf.mount), "--cache", str(shelf.cache), "--cache-size", "10G")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import json
+import resource
 import signal
 import socket
 import sys
@@ -111,6 +112,8 @@ def serve(
       openshelf serve --data /srv/openshelf --host 0.0.0.0 --port 8420 --objects s3://shelf/objects
     """
     folder = data.expanduser().resolve()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each node keeps a connection; 1,024 is a usual soft limit
     with listen(host, port) as listening, open_catalog(folder, objects) as runtime:
         configure(log_level)
         url = _url(host, listening)

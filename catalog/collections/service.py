@@ -45,6 +45,12 @@ def ensure(session: Session, caller: Caller, collection: names.Collection, now: 
     return found
 
 
+def require_owner(session: Session, caller: Caller, collection: Collection, what: str) -> None:
+    """:class:`Forbidden` for a curator who does not own the collection; what auditors may do they may do everywhere."""
+    if caller.role == "curator" and not repository.is_owner(session, caller, collection):
+        raise Forbidden("not_owner", f"{collection.path} is not yours", f"Its owners and auditors can {what}.")
+
+
 def _only_case(existing: str) -> Conflict:
     return Conflict("name_exists", f"There is a {existing}, which differs only in case", "Use that spelling.")
 

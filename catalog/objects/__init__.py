@@ -2,6 +2,7 @@
 
 from catalog.objects.store import (
     DigestMismatch,
+    ObjectDamaged,
     ObjectMissing,
     ObjectStore,
     ShortBody,
@@ -13,6 +14,7 @@ from catalog.objects.store import (
 
 __all__ = [
     "DigestMismatch",
+    "ObjectDamaged",
     "ObjectMissing",
     "ObjectStore",
     "ShortBody",

@@ -98,11 +98,12 @@ class LocalStore:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._objects = root / "sha256"
-        self._incoming = Incoming(root / "incoming")
         try:
+            root.mkdir(parents=True, exist_ok=True, mode=0o700)  # objects of restricted collections lie here too
             self._objects.mkdir(exist_ok=True)
         except OSError as error:
             raise storage_error(root, error) from error
+        self._incoming = Incoming(root / "incoming")
 
     def _path(self, sha256: str) -> Path:
         return self._objects / sha256[:2] / sha256[2:4] / sha256
@@ -171,6 +172,14 @@ class LocalStore:
     def hosts(self) -> list[str]:
         """None: see :meth:`presign`."""
         return []
+
+    def check(self) -> None:
+        """See :meth:`catalog.objects.store.ObjectStore.check`."""
+        try:
+            with os.scandir(self._objects) as entries:
+                next(entries, None)
+        except OSError as error:
+            raise storage_error(self._root, error) from error
 
     def close(self) -> None:
         """Nothing is held open."""

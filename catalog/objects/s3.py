@@ -267,6 +267,11 @@ class S3Store:
         host = parts.hostname or ""
         return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
 
+    def check(self) -> None:
+        """See :meth:`catalog.objects.store.ObjectStore.check`."""
+        with self._translating():
+            self._client.head_bucket(Bucket=self._bucket)
+
     def close(self) -> None:
         """Close the connections."""
         self._client.close()

@@ -70,6 +70,17 @@ class ObjectMissing(OpenshelfError):
         )
 
 
+class ObjectDamaged(OpenshelfError):
+    """The store has other bytes under an object's name."""
+
+    def __init__(self, sha256: str) -> None:
+        super().__init__(
+            "object_damaged",
+            f"The object store holds other bytes as object {sha256}",
+            "It was damaged outside the catalog: restore it from a backup, or send it again.",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class StoredObject:
     """An object as the store took it: SHA-256 in hexadecimal, size in bytes, BLAKE3 (32 bytes) per 4 MiB chunk."""
@@ -113,6 +124,9 @@ class ObjectStore(Protocol):
 
     def hosts(self) -> list[str]:
         """``host:port`` of every place that :meth:`presign` may name."""
+
+    def check(self) -> None:
+        """:class:`StoreUnavailable` unless the store answers now. Cheap: nothing is written."""
 
     def close(self) -> None:
         """Give up connections."""

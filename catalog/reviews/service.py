@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from catalog.audit import ledger
-from catalog.collections import repository as collections
+from catalog.collections import service as collections
 from catalog.database.access import Caller
 from catalog.database.models import Collection, Release
 from catalog.feed import repository as feed
@@ -19,7 +19,7 @@ from catalog.names import ReleaseRef
 from catalog.releases import repository
 from catalog.releases.schemas import ReleaseInfo
 from catalog.releases.service import find, licence_of, name_of, sealed_digest, show
-from catalog.reviews import transitions
+from catalog.reviews import attachments, transitions
 from catalog.reviews.schemas import Withdrawal
 from catalog.runtime import Runtime
 from catalog.search import repository as search
@@ -60,9 +60,10 @@ def submit(runtime: Runtime, caller: Caller, ref: ReleaseRef) -> ReleaseInfo:
     """Ask for review."""
     require(caller, CURATORS, "submit a release")
 
-    def change(_session: Session, release: Release, now: str) -> tuple[str, dict[str, Any]]:
+    def change(session: Session, release: Release, now: str) -> tuple[str, dict[str, Any]]:
         transitions.submit(release, caller, now)
-        return "release.submitted", {"manifest_digest": sealed_digest(release).hex()}
+        reviewed = {row.name: row.sha256.hex() for row in attachments.of(session, release)}
+        return "release.submitted", {"manifest_digest": sealed_digest(release).hex(), "review_objects": reviewed}
 
     return _step(runtime, caller, ref, change)
 
@@ -142,10 +143,7 @@ def withdraw(runtime: Runtime, caller: Caller, ref: ReleaseRef, why: Withdrawal)
     require(caller, STAFF, "withdraw a release")
 
     def change(session: Session, release: Release, now: str) -> tuple[str, dict[str, Any]]:
-        if caller.role == "curator" and not collections.is_owner(session, caller, release.collection):
-            raise Forbidden(
-                "not_owner", f"{release.collection.path} is not yours", "Its owners and auditors can withdraw from it."
-            )
+        collections.require_owner(session, caller, release.collection, "withdraw from it")
         transitions.withdraw(release, why.reason_code, why.note, why.legal_basis, now)
         digest = sealed_digest(release).hex()
         for tag in repository.tags_of(session, release):

@@ -32,6 +32,7 @@ def set_tag(runtime: Runtime, caller: Caller, name: names.Collection, tag: str, 
     now = runtime.now()
     with runtime.change() as session:
         release = find(session, caller, ReleaseRef(name, version))
+        collections.require_owner(session, caller, release.collection, "set its tags")
         _place(runtime, session, caller, release, tag, now)
         return show(session, release)
 
@@ -66,6 +67,7 @@ def remove_tag(runtime: Runtime, caller: Caller, name: names.Collection, tag: st
     now = runtime.now()
     with runtime.change() as session:
         collection: Collection = collections.find(session, caller, name)
+        collections.require_owner(session, caller, collection, "remove its tags")
         existing = repository.tag_named(session, collection, tag)
         if existing is None or existing.name != tag:
             raise NotFound("no_tag", f"{name} has no tag {tag[:80]!r}", f"See the tags with `openshelf show {name}`.")

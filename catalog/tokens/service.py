@@ -64,11 +64,11 @@ def _expiry(text: str | None, now: datetime) -> str | None:
         return None
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = datetime.min
-    if moment.tzinfo is None or moment <= now:
-        raise Unprocessable("bad_expiry", "The expiry is not a later moment", "Write it like 2027-01-31T00:00:00Z.")
-    return rfc3339(moment.astimezone(UTC))
+        if moment.tzinfo is not None and moment > now:
+            return rfc3339(moment.astimezone(UTC))
+    except (ValueError, OverflowError):
+        pass  # no moment at all, or none that UTC has
+    raise Unprocessable("bad_expiry", "The expiry is not a later moment", "Write it like 2027-01-31T00:00:00Z.")
 
 
 def create(runtime: Runtime, caller: Caller, wanted: NewToken) -> MadeToken:

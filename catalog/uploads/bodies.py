@@ -7,14 +7,17 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import anyio
 import anyio.from_thread
 from starlette.requests import Request
 
 from catalog.disk import writing_to
-from catalog.web.problems import BadRequest, LengthRequired, TooLarge
+from catalog.web.problems import BadRequest, LengthRequired, RequestTimeout, TooLarge
 from openshelf.units import MIB, format_size
 
 PORTION_BYTES = 1 * MIB
+PORTION_S = 120.0
+"""A mebibyte that takes longer comes from nowhere any more, or too slowly to hold one of the few threads for bodies."""
 
 
 def content_length(request: Request, limit_bytes: int) -> int:
@@ -43,11 +46,20 @@ async def _portions(request: Request) -> AsyncIterator[bytes]:
 
 
 def body_portions(request: Request) -> Iterator[bytes]:
-    """The body for a worker thread; the event loop reads ahead of it by one portion at most."""
+    """The body for a worker thread; the event loop reads ahead of it by one portion at most.
+
+    :class:`RequestTimeout` when the sender falls silent or is too slow.
+    """
     portions = _portions(request)
 
     async def following() -> bytes | None:
-        return await anext(portions, None)
+        try:
+            with anyio.fail_after(PORTION_S):
+                return await anext(portions, None)
+        except TimeoutError:
+            raise RequestTimeout(
+                "slow_body", f"No mebibyte of the body arrived within {PORTION_S:.0f} seconds", "Send it again."
+            ) from None
 
     while (portion := anyio.from_thread.run(following)) is not None:
         yield portion

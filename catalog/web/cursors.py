@@ -20,7 +20,7 @@ def encode_cursor(value: str | int) -> str:
 def _decode(cursor: str) -> object:
     try:
         return json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (binascii.Error, ValueError):
+    except (binascii.Error, ValueError, RecursionError):
         return None
 
 

@@ -42,12 +42,24 @@ def the_caller(
 ) -> Caller:
     """Who holds the token of this request; :class:`Unauthorized` when there is none that counts."""
     if credentials is None:
-        raise Unauthorized(
-            "no_token", "The request carries no token", "Send it as `Authorization: Bearer …` (OPENSHELF_TOKEN)."
-        )
+        raise _no_token()
     caller = tokens.authenticate(runtime, credentials.credentials)
     request.scope["openshelf.principal"] = caller.principal_id
     return caller
+
+
+def admit(runtime: Runtime, authorization: str | None) -> None:
+    """:class:`Unauthorized` unless ``authorization``, the header's value, holds a token that counts."""
+    scheme, _, token = (authorization or "").partition(" ")
+    if scheme.lower() != "bearer":
+        raise _no_token()
+    tokens.authenticate(runtime, token)
+
+
+def _no_token() -> Unauthorized:
+    return Unauthorized(
+        "no_token", "The request carries no token", "Send it as `Authorization: Bearer …` (OPENSHELF_TOKEN)."
+    )
 
 
 CallerDep = Annotated[Caller, Depends(the_caller)]

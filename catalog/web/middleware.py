@@ -8,18 +8,22 @@ from __future__ import annotations
 import re
 import time
 import uuid
+from collections.abc import Callable
 
 import structlog
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from catalog.web.metrics import Metrics
-from catalog.web.problems import TooLarge, problem_response
-from openshelf.units import MIB, format_size
+from catalog.web.problems import Problem, TooLarge, Unauthorized, problem_response
+from openshelf.units import KIB, MIB, format_size
 
 JSON_BODY_BYTES = 16 * MIB
 """Limit for bodies that are read whole; streamed bodies (objects, seals, attachments) have their own."""
-_STREAMED = re.compile(r"/v1/collections/.+/(objects/[^/]+|seal|attachments/[^/]+)")
+UNKNOWN_CALLER_BYTES = 64 * KIB
+"""So much of such a body is received before it is known who sends it: FastAPI looks at the token only afterwards."""
+_STREAMED = re.compile(r"/v1/collections/[^/]+/[^/]+/[^/]+/releases/[^/]+/(objects/[^/]+|seal|attachments/[^/]+)")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9-]{8,64}")
 _UNKNOWN_METHOD = "OTHER"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
@@ -34,40 +38,44 @@ def _header(scope: Scope, name: bytes) -> str | None:
     return None
 
 
-class _OverLimit(Exception):
-    """The body goes on past its limit. No handler knows it, so that it comes through to the frame."""
-
-
-def _too_large() -> TooLarge:
-    return TooLarge(
-        "body_too_large", f"The body is over {format_size(JSON_BODY_BYTES)}", "Send it in several requests."
-    )
+class _Refused(Exception):
+    """The body is not received any further. No handler knows it, so that it comes through to the frame."""
 
 
 class _Limited:
-    """Receives a body of at most ``limit_bytes`` bytes; any when None."""
+    """Receives a body that is read whole: of limited length, and past its beginning only once ``admit`` returns."""
 
-    def __init__(self, receive: Receive, limit_bytes: int | None) -> None:
+    def __init__(self, receive: Receive, admit: Callable[[], None]) -> None:
         self._receive = receive
-        self._left = limit_bytes
-        self.exceeded = False
+        self._admit = admit
+        self._received = 0
+        self._admitted = False
+        self.refusal: Problem | None = None
 
     async def __call__(self) -> Message:
         message = await self._receive()
-        if self._left is not None:
-            self._left -= len(message.get("body", b""))
-            if self._left < 0:
-                self.exceeded = True
-                raise _OverLimit
+        self._received += len(message.get("body", b""))
+        if self._received > JSON_BODY_BYTES:
+            limit = format_size(JSON_BODY_BYTES)
+            self.refusal = TooLarge("body_too_large", f"The body is over {limit}", "Send it in several requests.")
+        elif self._received > UNKNOWN_CALLER_BYTES and not self._admitted:
+            try:
+                await run_in_threadpool(self._admit)
+            except Unauthorized as error:
+                self.refusal = error
+            self._admitted = True
+        if self.refusal is not None:
+            raise _Refused
         return message
 
 
 class RequestFrame:
-    """The outermost middleware."""
+    """The outermost middleware. ``admit`` takes an Authorization header and raises ``Unauthorized`` when it is none."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, admit: Callable[[str | None], None]) -> None:
         self._app = app
         self._metrics = metrics
+        self._admit = admit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -81,13 +89,14 @@ class RequestFrame:
         structlog.contextvars.bind_contextvars(request_id=request_id)
         began = time.perf_counter()
         status = 0
-        limited = _Limited(receive, None if _STREAMED.fullmatch(scope["path"]) else JSON_BODY_BYTES)
+        limited = _Limited(receive, lambda: self._admit(_header(scope, b"authorization")))
+        streamed = _STREAMED.fullmatch(scope["path"]) is not None  # its endpoint looks at the token first
 
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                if limited.exceeded:
-                    raise _OverLimit  # whatever the application made of the broken body
+                if limited.refusal is not None:
+                    raise _Refused  # whatever the application made of the broken body
                 status = message["status"]
                 message["headers"] = [
                     *message["headers"],
@@ -97,24 +106,26 @@ class RequestFrame:
             await send(message)
 
         try:
-            await self._app(scope, limited, sending)
+            await self._app(scope, receive if streamed else limited, sending)
         except ClientDisconnect:
             status = status or 499
-        except _OverLimit:
-            limited.exceeded = False
-            await self._answer(scope, receive, sending, status, _too_large())
+        except _Refused:
+            refusal, limited.refusal = limited.refusal, None
+            await self._answer(scope, receive, sending, status, refusal)
         except Exception as error:
             log.error("request.failed", exc_info=error)
             await self._answer(scope, receive, sending, status, None)
         finally:
             self._account(scope, status, time.perf_counter() - began)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, status: int, error: TooLarge | None) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, status: int, error: Problem | None) -> None:
         if status:
             return  # the answer has begun: the connection is closed short of its length, which the client notices
         request_id = scope["openshelf.request_id"]
         if error is not None:
-            response = problem_response(request_id, error.status, error.code, error.message, error.hint)
+            response = problem_response(
+                request_id, error.status, error.code, error.message, error.hint, headers=error.headers
+            )
         else:
             response = problem_response(
                 request_id,

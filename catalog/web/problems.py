@@ -56,6 +56,12 @@ class NotFound(Problem):
     status = 404
 
 
+class RequestTimeout(Problem):
+    """A body that does not go on."""
+
+    status = 408
+
+
 class Conflict(Problem):
     """The thing is in a state that does not allow this."""
 

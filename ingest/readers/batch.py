@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,3 +30,17 @@ class Batch:
     rejects: list[Reject] = field(default_factory=list)
     size_bytes: int = 0
     truncated: bool = False
+
+
+def distinct_names(header: Sequence[str]) -> list[str]:
+    """Column names that can be keys of a record, in the order of ``header``.
+
+    What is no text in a name (bytes that are not UTF-8, NUL) is shown as U+FFFD; an empty name is called by its number,
+    and a repeated one gets its number behind it.
+    """
+    names: list[str] = []
+    for number, raw in enumerate(header, 1):
+        shown = raw.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "\ufffd")
+        wanted = shown.strip() or f"column_{number}"
+        names.append(wanted if wanted not in names else f"{wanted}_{number}")
+    return names

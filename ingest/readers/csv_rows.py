@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Iterator
 
 from ingest.decode import Encoding, recode_blocks
-from ingest.readers.batch import BATCH_BYTES, MAX_RECORD_BYTES, Batch
+from ingest.readers.batch import BATCH_BYTES, MAX_RECORD_BYTES, Batch, distinct_names
 from ingest.readers.lines import split_lines
 from ingest.rejects import Reason, Reject
 
@@ -49,15 +49,6 @@ def guess_delimiter(head: bytes, suffix: str) -> str:
     return ";" if b";" in header else "\t" if b"\t" in header else ","
 
 
-def _names(header: list[str]) -> list[str]:
-    """Distinct column names: an empty one is called by its number, a repeated one gets a number behind it."""
-    names: list[str] = []
-    for number, name in enumerate(header, 1):
-        wanted = name.strip() or f"column_{number}"
-        names.append(wanted if wanted not in names else f"{wanted}_{number}")
-    return names
-
-
 def read_csv(blocks: Iterable[bytes], encoding: Encoding, delimiter: str) -> Iterator[Batch]:
     """The records of a CSV file as dictionaries of strings; ``line`` is the one where the record begins.
 
@@ -88,7 +79,7 @@ def read_csv(blocks: Iterable[bytes], encoding: Encoding, delimiter: str) -> Ite
         if reason is None and not row:
             continue
         if reason is None and names is None:
-            names = _names(row)
+            names = distinct_names(row)
             continue
         reason = reason or _fault(row, names or [])
         if reason is None and names is not None:

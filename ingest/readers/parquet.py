@@ -6,14 +6,14 @@ import base64
 import datetime
 import decimal
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingest.readers.batch import BATCH_BYTES, MAX_RECORD_BYTES, Batch
+from ingest.readers.batch import BATCH_BYTES, MAX_RECORD_BYTES, Batch, distinct_names
 from ingest.readers.json_values import holds_nul
 from ingest.rejects import Reason, Reject
 from openshelf.errors import OpenshelfError
@@ -36,7 +36,7 @@ def row_groups(path: Path) -> list[tuple[int, int]]:
         with pq.ParquetFile(path) as file:
             groups = [file.metadata.row_group(index) for index in range(file.num_row_groups)]
             return [(group.num_rows, group.total_byte_size) for group in groups]
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, MemoryError) as error:
         raise UnreadableParquet(path) from error
 
 
@@ -46,34 +46,27 @@ def read_parquet(path: Path, first_group: int, last_group: int, first_row: int) 
     try:
         with pq.ParquetFile(path, memory_map=True) as file:
             plain = not any(_is_odd(field.type) for field in file.schema_arrow)
+            names = distinct_names(file.schema_arrow.names)
             for group in range(first_group, last_group):
                 about = file.metadata.row_group(group)
                 per_row = max(1, about.total_byte_size // max(1, about.num_rows))
                 rows = max(1, min(65_536, BATCH_BYTES // per_row))
                 for record_batch in file.iter_batches(batch_size=rows, row_groups=[group]):
-                    yield _to_batch(record_batch, number, plain=plain)
+                    yield _to_batch(record_batch.rename_columns(names), number, plain=plain)
                     number += record_batch.num_rows
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, MemoryError) as error:
         raise UnreadableParquet(path) from error
 
 
 def _to_batch(records: pa.RecordBatch, number: int, *, plain: bool) -> Batch:
     batch = Batch(size_bytes=records.nbytes)
-    try:
-        rows = records.to_pylist()
-    except UnicodeDecodeError:
-        rows = [_row(records, index) for index in range(records.num_rows)]
-    # One search over the buffers spares a walk over every record.
-    suspicious = any(b"\0" in buffer for buffer in _string_buffers(records))
+    # Looked at before Python strings are made of it: a row may have gigabytes.
     large = records.nbytes > MAX_RECORD_BYTES
+    rows = _rows_one_by_one(records) if large else _rows(records)
+    # One search over the buffers spares a walk over every record.
+    suspicious = large or any(b"\0" in buffer for buffer in _string_buffers(records))
     for index, row in enumerate(rows):
-        reason: Reason | None = None
-        if row is None:
-            reason = Reason.UNDECODABLE
-        elif suspicious and holds_nul(row):
-            reason = Reason.NUL
-        elif large and records.slice(index, 1).nbytes > MAX_RECORD_BYTES:
-            reason = Reason.TOO_LONG
+        reason = row if isinstance(row, Reason) else Reason.NUL if suspicious and holds_nul(row) else None
         if reason is None:
             batch.records.append(row if plain else as_json(row))
             batch.lines.append(number + index)
@@ -82,12 +75,27 @@ def _to_batch(records: pa.RecordBatch, number: int, *, plain: bool) -> Batch:
     return batch
 
 
-def _row(records: pa.RecordBatch, index: int) -> dict[str, Any] | None:
+def _rows(records: pa.RecordBatch) -> Iterable[dict[str, Any] | Reason]:
     try:
-        rows: list[dict[str, Any]] = records.slice(index, 1).to_pylist()
-    except UnicodeDecodeError:
-        return None
-    return rows[0]
+        rows: list[dict[str, Any] | Reason] = records.to_pylist()
+    except (ValueError, OverflowError):
+        return _rows_one_by_one(records)
+    return rows
+
+
+def _rows_one_by_one(records: pa.RecordBatch) -> Iterator[dict[str, Any] | Reason]:
+    """Each row, or why it is refused."""
+    for index in range(records.num_rows):
+        row = records.slice(index, 1)
+        if row.nbytes > MAX_RECORD_BYTES:
+            yield Reason.TOO_LONG
+            continue
+        try:
+            yield row.to_pylist()[0]
+        except UnicodeDecodeError:
+            yield Reason.UNDECODABLE
+        except (ValueError, OverflowError):
+            yield Reason.BAD_VALUE
 
 
 def _string_buffers(records: pa.RecordBatch) -> Iterator[bytes]:
