@@ -14,6 +14,10 @@ KINDS = {"datasets": "dataset", "models": "model", "images": "image", "code": "c
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_REASON_CODE = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+REASON_CODE_FORM = (
+    "a short code of lower-case letters, digits, '_', '-' and '.', e.g. personal_data, licence, court_order, takedown"
+)
 MAX_COMPONENT_BYTES = 180
 MAX_PATH_BYTES = 900
 RESERVED_PATHS = frozenset({"release.json", "release.json.sig"})
@@ -71,6 +75,11 @@ def is_name(text: str) -> bool:
 def is_digest(text: str) -> bool:
     """Whether ``text`` is a SHA-256 in 64 lower-case hexadecimal digits."""
     return _DIGEST.fullmatch(text) is not None
+
+
+def is_reason_code(text: str) -> bool:
+    """Whether ``text`` may be the code of a withdrawal's reason (:data:`REASON_CODE_FORM`)."""
+    return _REASON_CODE.fullmatch(text) is not None
 
 
 def parse_collection(text: str) -> Collection:

@@ -8,6 +8,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
@@ -20,7 +21,7 @@ from catalog.feed.signal import FeedSignal
 from catalog.objects import open_store
 from catalog.runtime import Runtime
 from catalog.signing import SigningKey
-from openshelf.errors import OpenshelfError
+from openshelf.errors import OpenshelfError, UsageError
 
 DATABASE_NAME = "catalog.db"
 
@@ -33,28 +34,61 @@ def open_catalog(data: Path, objects: str | None = None) -> Iterator[Runtime]:
     """
     _make_folders(data)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_lock(data))
+        records = stack.enter_context(_open_records(data))
         for left in (data / "incoming").iterdir():
             left.unlink()  # what a crash interrupted: nobody else holds the lock
-        key = _load_key(data / "catalog.key")
         store = open_store(objects, data)
         stack.callback(store.close)
         review_store = open_store(f"{objects.rstrip('/')}/review" if objects else None, data / "review")
         stack.callback(review_store.close)
-        database = Database(make_engine(sqlite_url(data / DATABASE_NAME)))
-        stack.callback(database.close)
-        serial = _prepare(database, data / DATABASE_NAME)
         runtime = Runtime(
             data=data,
-            database=database,
+            database=records.database,
             store=store,
             review_store=review_store,
-            key=key,
-            signal=FeedSignal(serial),
+            key=records.key,
+            signal=FeedSignal(records.serial),
         )
-        runtime.metrics.feed_serial.set(serial)
+        runtime.metrics.feed_serial.set(records.serial)
         yield runtime
         verify.write_checkpoint(runtime)
+
+
+@dataclass(frozen=True)
+class Records:
+    """A catalog's database and key without its objects, and the feed's last serial."""
+
+    data: Path
+    database: Database
+    key: SigningKey
+    serial: int
+
+
+@contextmanager
+def open_records(data: Path) -> Iterator[Records]:
+    """The records of the catalog that is in the folder ``data`` and is not being served.
+
+    Raises :class:`OpenshelfError` when there is none, when it is served, or when it cannot be used.
+    """
+    if not (data / DATABASE_NAME).is_file() or not (data / "catalog.key").is_file():
+        raise UsageError(
+            "no_catalog",
+            f"There is no catalog in {data}",
+            f"Put {DATABASE_NAME} and catalog.key of the backup there, or name another folder with --data.",
+        )
+    with _open_records(data) as records:
+        yield records
+
+
+@contextmanager
+def _open_records(data: Path) -> Iterator[Records]:
+    with _lock(data):
+        key = _load_key(data / "catalog.key")
+        database = Database(make_engine(sqlite_url(data / DATABASE_NAME)))
+        try:
+            yield Records(data, database, key, _prepare(database, data / DATABASE_NAME))
+        finally:
+            database.close()
 
 
 def _load_key(path: Path) -> SigningKey:

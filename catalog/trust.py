@@ -40,7 +40,8 @@ class OlderFeed(OpenshelfError):
         super().__init__(
             "older_feed",
             f"The {what} is of epoch {shown[0]}, serial {shown[1]}; seen before were epoch {seen[0]}, serial {seen[1]}",
-            "Something shows the past, or the catalog was restored without raising its epoch. What is here stays.",
+            "Something shows the past, or a backup was put back without `openshelf store restored`."
+            " What is here stays.",
         )
 
 

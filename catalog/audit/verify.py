@@ -17,16 +17,16 @@ from catalog.audit import ledger
 from catalog.audit.schemas import LedgerState
 from catalog.database.models import LedgerEntry
 from catalog.runtime import Runtime
-from catalog.signing import SignatureError, Signed, verify
+from catalog.signing import SignatureError, Signed, SigningKey, verify
 from compliance.ledger import LedgerBroken, verify_chain
 from openshelf.errors import OpenshelfError
 
 log = structlog.get_logger("catalog.audit")
 
 
-def checkpoint_path(runtime: Runtime) -> Path:
-    """Where the last checkpoint lies."""
-    return runtime.data / "ledger.checkpoint"
+def checkpoint_path(data: Path) -> Path:
+    """Where the last checkpoint of the catalog in ``data`` lies."""
+    return data / "ledger.checkpoint"
 
 
 def write_checkpoint(runtime: Runtime) -> None:
@@ -34,21 +34,26 @@ def write_checkpoint(runtime: Runtime) -> None:
 
     A checkpoint that the ledger contradicts stays: it is the proof that something was cut off or rewritten.
     """
-    path = checkpoint_path(runtime)
     with runtime.database.read() as session:
         sequence, head = ledger.head(session)
-        document = {"sequence": sequence, "hash": head.hex()}
         try:
-            before = _checkpoint(runtime)
+            before = read_checkpoint(runtime.data, runtime.key)
             if before == (sequence, head):
                 return
             _check_checkpoint(session, sequence, before)
         except OpenshelfError as error:
             log.error("ledger.contradicts_checkpoint", detail=error.message)
             return
+    sign_checkpoint(runtime.data, runtime.key, sequence, head)
+
+
+def sign_checkpoint(data: Path, key: SigningKey, sequence: int, head: bytes) -> None:
+    """Replace the checkpoint by one that knows ``sequence`` entries, of which the last has the hash ``head``."""
+    path = checkpoint_path(data)
     temporary = path.with_suffix(".new")
+    document = {"sequence": sequence, "hash": head.hex()}
     with temporary.open("w", encoding="utf-8") as sink:
-        json.dump(runtime.key.sign("ledger-checkpoint", document).to_json(), sink)
+        json.dump(key.sign("ledger-checkpoint", document).to_json(), sink)
         sink.flush()
         os.fsync(sink.fileno())
     temporary.rename(path)
@@ -67,17 +72,18 @@ def check(runtime: Runtime) -> LedgerState:
         sequence, head = ledger.head(session)
         detail = None
         try:
-            _check_chain(session, sequence, head, _checkpoint(runtime))
+            _check_chain(session, sequence, head, read_checkpoint(runtime.data, runtime.key))
         except OpenshelfError as error:
             detail = error.message
     return LedgerState(intact=detail is None, entries=sequence, head=head.hex(), detail=detail)
 
 
-def _checkpoint(runtime: Runtime) -> tuple[int, bytes] | None:
-    path = checkpoint_path(runtime)
+def read_checkpoint(data: Path, key: SigningKey) -> tuple[int, bytes] | None:
+    """How many entries the signed checkpoint knows and the hash of the last, or None when there is none."""
+    path = checkpoint_path(data)
     if not path.exists():
         return None
-    document = verify("ledger-checkpoint", _read(path), runtime.key.public_bytes)
+    document = verify("ledger-checkpoint", _read(path), key.public_bytes)
     return int(document["sequence"]), bytes.fromhex(document["hash"])
 
 

@@ -113,7 +113,7 @@ def serve(
     """
     folder = data.expanduser().resolve()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each node keeps a connection; 1,024 is a usual soft limit
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each node keeps a connection; 1,024 is usual
     with listen(host, port) as listening, open_catalog(folder, objects) as runtime:
         configure(log_level)
         url = _url(host, listening)

@@ -112,7 +112,7 @@ _BY_STATUS: dict[int, type[CatalogError]] = {
     507: CatalogFull,
 }
 _HINTS: dict[type[CatalogError], str] = {
-    Unauthorised: "Set OPENSHELF_TOKEN to a token of this catalog (`openshelf token create` makes one).",
+    Unauthorised: "Set OPENSHELF_TOKEN to a token of this catalog; its administrators make them.",
     CatalogFull: "The operator must free space; then run the same command again, it goes on where it stopped.",
     CatalogFailure: "Try again; if it stays so, the catalog's log says why.",
     TooManyRequests: "Wait a moment and run the same command again.",

@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -74,25 +75,49 @@ class ObjectReading:
     def read_object_into(self, sha256: str, start: int, buffer: memoryview) -> int:
         """Fill ``buffer`` with an object's bytes from byte ``start``, and return its length.
 
-        The bytes are not verified: compare them with the manifest. Never fewer bytes: an object that is shorter, and
-        a source that fails every time, raise :class:`~catalog.client.errors.ReadFailed`;
+        The bytes are not verified, and never fewer; errors as of :meth:`read_object_parts`.
+        """
+        return sum(len(part) for part in self.read_object_parts(sha256, start, len(buffer), buffer))
+
+    def read_object_parts(self, sha256: str, start: int, length: int, buffer: memoryview) -> Iterator[memoryview]:
+        """``length`` bytes of an object from byte ``start``, in parts of the size of ``buffer`` (the last is shorter).
+
+        Each part lies in ``buffer`` until the next is asked for: bytes of a long answer are used while they are still
+        in the processor's cache. They are not verified: compare them with the manifest. Never fewer bytes: an object
+        that is shorter, and a source that fails every time, raise :class:`~catalog.client.errors.ReadFailed`;
         :class:`~catalog.client.errors.RedirectRefused` and the catalog's own errors are raised at once.
         """
         view = buffer.cast("B")
-        done = 0
+        path = f"/v1/objects/{_digest(sha256)}"
+        stop = start + length
+        answer: urllib3.BaseHTTPResponse | None = None
         attempt = 0
-        while done < len(view):
-            try:
-                answer = self._fetch(f"/v1/objects/{_digest(sha256)}", sha256, start + done, len(view) - done)
-                done += _fill(answer, view[done:])
-                if done < len(view):
-                    raise _TryAgain(ReadFailed(sha256, "the connection ended early"))
-            except _TryAgain as failure:
-                attempt += 1
-                if attempt == ATTEMPTS:
-                    raise failure.final from None
-                pause(attempt - 1)
-        return done
+        try:
+            while start < stop:
+                part = view[: stop - start]
+                done = 0
+                while done < len(part):
+                    try:
+                        if answer is None:
+                            answer = self._fetch(path, sha256, start + done, stop - start - done)
+                        done += _fill(answer, part[done:])
+                        if done < len(part):
+                            _discard(answer)
+                            answer = None
+                            raise _TryAgain(ReadFailed(sha256, "the connection ended early"))
+                    except _TryAgain as failure:
+                        attempt += 1
+                        if attempt == ATTEMPTS:
+                            raise failure.final from None
+                        pause(attempt - 1)
+                start += len(part)
+                if start == stop and answer is not None:
+                    answer.release_conn()
+                    answer = None
+                yield part
+        finally:
+            if answer is not None:
+                _discard(answer)
 
     def download_manifest(self, digest: str, destination: Path) -> None:
         """Fetch the manifest with this hexadecimal digest to ``destination``, verified, durable, all or nothing."""
@@ -227,12 +252,7 @@ def _fill(answer: urllib3.BaseHTTPResponse, view: memoryview) -> int:
         while done < len(view) and (count := source.readinto(view[done:])):
             done += count
     except _BROKEN:
-        _discard(answer)
         return done
-    if done == len(view):
-        answer.release_conn()
-    else:
-        _discard(answer)
     return done
 
 

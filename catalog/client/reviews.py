@@ -25,9 +25,14 @@ class Reviews:
         """Ask for the review of a sealed draft; a licence must be known."""
         return self._step(ref, "submit")
 
-    def approve(self, ref: ReleaseRef, note: str = "") -> ReleaseInfo:
-        """Approve a submitted release; neither its submitter nor its uploader may."""
-        return self._step(ref, "approve", {"note": note})
+    def approve(self, ref: ReleaseRef, note: str = "", manifest_digest: str | None = None) -> ReleaseInfo:
+        """Approve a submitted release; neither its submitter nor its uploader may.
+
+        With ``manifest_digest`` (hexadecimal) only that one: :class:`~catalog.client.errors.Conflict` when the release
+        was returned and came again with other files since it was looked at.
+        """
+        seen = {"manifest_digest": manifest_digest} if manifest_digest else {}
+        return self._step(ref, "approve", {"note": note, **seen})
 
     def reject(self, ref: ReleaseRef, reason: str) -> ReleaseInfo:
         """Reject a submitted release; its version may be ingested again."""

@@ -95,6 +95,11 @@ class Database:
                     raise DatabaseFull from error
                 raise
 
+    @property
+    def busy(self) -> bool:
+        """Whether somebody is writing, so that who writes now has to wait."""
+        return self._writing.locked()
+
     def close(self) -> None:
         """Close every connection."""
         self.engine.dispose()

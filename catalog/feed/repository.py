@@ -34,6 +34,11 @@ def state(session: Session) -> tuple[int, int]:
     return row.epoch, row.serial
 
 
+def set_epoch(session: Session, epoch: int) -> None:
+    """Begin the epoch ``epoch``; serials go on."""
+    session.execute(update(FeedState).values(epoch=epoch))
+
+
 def append(
     session: Session,
     key: SigningKey,

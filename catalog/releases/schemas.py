@@ -8,18 +8,28 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from catalog.names import is_digest
+
 State = Literal["draft", "sealed", "submitted", "approved", "published", "rejected", "withdrawn"]
-HexDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
+def _digest(text: str) -> str:
+    if not is_digest(text):
+        raise ValueError("must be a SHA-256 in 64 lower-case hexadecimal digits")
+    return text
+
+
+HexDigest = Annotated[str, AfterValidator(_digest), Field(json_schema_extra={"pattern": "^[0-9a-f]{64}$"})]
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
 def _moment(text: str) -> str:
-    if not _RFC3339.fullmatch(text):
-        raise ValueError("write it like 2026-01-31T00:00:00Z")
-    datetime.fromisoformat(text)
-    return text
+    try:
+        if _RFC3339.fullmatch(text) and datetime.fromisoformat(text):
+            return text
+    except ValueError:
+        pass  # a thirteenth month
+    raise ValueError("must be a time like 2026-01-31T00:00:00Z")
 
 
 class DraftAbout(BaseModel):

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from catalog.names import REASON_CODE_FORM, is_reason_code
 from catalog.releases.schemas import HexDigest
+
+
+def _reason_code(text: str) -> str:
+    if not is_reason_code(text):
+        raise ValueError(f"must be {REASON_CODE_FORM}")
+    return text
+
 
 Reason = Annotated[str, Field(min_length=1, max_length=2000)]
 
@@ -35,7 +43,9 @@ class Refusal(_Strict):
 class Withdrawal(_Strict):
     """Why a release is taken down."""
 
-    reason_code: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$", examples=["personal_data"])]
+    reason_code: Annotated[
+        str, AfterValidator(_reason_code), Field(description=REASON_CODE_FORM, examples=["personal_data"])
+    ]
     note: Annotated[str, Field(max_length=2000)] = ""
     legal_basis: Annotated[str, Field(max_length=2000)] = ""
 

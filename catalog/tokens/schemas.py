@@ -11,7 +11,7 @@ from catalog.database.access import Role
 
 def _principal_name(text: str) -> str:
     if text != text.strip() or not text.isprintable():
-        raise ValueError("a name has no spaces at its ends and no control characters")
+        raise ValueError("must have no spaces at its ends and no control characters")
     return text
 
 

@@ -51,6 +51,8 @@ def authenticate(runtime: Runtime, text: str) -> Caller:
 
 
 def _note_use(runtime: Runtime, token: Token) -> None:
+    if runtime.database.busy:
+        return  # a seal of many files writes for seconds, and no reader shall wait for that
     if token.last_used_at is None or token.last_used_at <= rfc3339(runtime.clock() - LAST_USE_RESOLUTION):
         try:
             with runtime.database.write() as session:

@@ -109,7 +109,7 @@ def read_listing(listing: Path) -> list[ListedFile]:
         modes = table.column("mode").cast(pa.uint16()).to_pylist()
         times = table.column("mtime_ns").cast(pa.int64()).to_pylist()
         digests = _digests(table.column("sha256"))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _bad_listing(f"it is no such stream ({type(error).__name__})") from error
     if not paths:
         raise Unprocessable("no_files", "The list of files is empty", "A release has at least one file.")

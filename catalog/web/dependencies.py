@@ -13,6 +13,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from catalog.database.access import Caller, Role
 from catalog.names import Collection, ReleaseRef, parse_collection, parse_release
+from catalog.releases.schemas import HexDigest
 from catalog.runtime import Runtime
 from catalog.tokens import service as tokens
 from catalog.web.problems import Forbidden, Unauthorized
@@ -90,6 +91,6 @@ async def the_release(collection: CollectionDep, version: str) -> ReleaseRef:
 
 
 RefDep = Annotated[ReleaseRef, Depends(the_release)]
-DigestPath = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256 in lower-case hexadecimal")]
+DigestPath = Annotated[HexDigest, Path(description="SHA-256 in lower-case hexadecimal")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most")]
 Cursor = Annotated[str | None, Query(max_length=2000, description="`next` of the page before")]

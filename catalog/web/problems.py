@@ -16,9 +16,12 @@ from catalog.database.engine import DatabaseFull
 from catalog.names import InvalidPath
 from catalog.objects import DigestMismatch, ShortBody, StoreFull, StoreUnavailable
 from catalog.token_format import BadToken
+from catalog.web.validation import explained, sentence
 from openshelf.errors import OpenshelfError, UsageError
 
 MEDIA_TYPE = "application/problem+json"
+SHOWN_ERRORS = 20
+"""Errors of one request's fields that are named."""
 
 
 class Problem(OpenshelfError):
@@ -186,14 +189,10 @@ async def _on_error(request: Request, error: Exception) -> Response:
 async def _on_validation(request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         raise error
-    errors = [
-        FieldError(field=".".join(str(part) for part in item["loc"]), message=str(item["msg"]))
-        for item in error.errors()[:20]
-    ]
-    first = errors[0]
-    detail = f"The request is not valid: {first.field}: {first.message}"
+    found = error.errors()[:SHOWN_ERRORS]
+    errors = [FieldError(field=".".join(str(part) for part in item["loc"]), message=explained(item)) for item in found]
     return problem_response(
-        _request_id(request), 422, "invalid_request", detail, "See /v1/openapi.json.", errors=errors
+        _request_id(request), 422, "invalid_request", sentence(found[0]), "Correct it and try again.", errors=errors
     )
 
 

@@ -23,6 +23,10 @@ SCOPE: dict[str, Any] = {
 }
 
 
+def admit_everybody(_authorization: str | None) -> None:
+    pass
+
+
 def call(app: Any) -> tuple[list[Message], list[Any]]:
     sent: list[Message] = []
 
@@ -33,7 +37,7 @@ def call(app: Any) -> tuple[list[Message], list[Any]]:
         sent.append(message)
 
     with structlog.testing.capture_logs() as logs:
-        asyncio.run(RequestFrame(app, Metrics())({**SCOPE}, receive, send))
+        asyncio.run(RequestFrame(app, Metrics(), admit_everybody)({**SCOPE}, receive, send))
     return sent, logs
 
 
@@ -77,5 +81,5 @@ def test_what_is_no_request_passes_through(kind: str) -> None:
     async def ignore(message: Message) -> None:
         pass
 
-    asyncio.run(RequestFrame(app, Metrics())({"type": kind}, nothing, ignore))
+    asyncio.run(RequestFrame(app, Metrics(), admit_everybody)({"type": kind}, nothing, ignore))
     assert seen == [kind]
