@@ -27,7 +27,8 @@ class Settings:
             raise UsageError(
                 "no_token",
                 "No token is set for the catalog",
-                "Set OPENSHELF_TOKEN, or make one with `openshelf token create --role curator --name YOU`.",
+                "Ask an administrator for one and set OPENSHELF_TOKEN; a catalog of your own has an administrator's in"
+                " DATA/admin.token.",
             )
         return self.token
 

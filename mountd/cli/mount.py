@@ -102,7 +102,7 @@ def _require_token(chosen: settings.Settings) -> None:
         raise UsageError(
             "no_token",
             f"No token is set for the catalog {chosen.catalog}",
-            "Set OPENSHELF_TOKEN; `openshelf token create --role node --name NODE` makes one.",
+            "Ask an administrator for one with the role node and set OPENSHELF_TOKEN.",
         )
 
 

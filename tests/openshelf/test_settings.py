@@ -29,6 +29,8 @@ def test_a_missing_token_says_how_to_set_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No token") as caught:
         load(environ={}, file=tmp_path / "none.toml").require_token()
     assert "OPENSHELF_TOKEN" in caught.value.hint
+    assert "administrator" in caught.value.hint
+    assert "token create" not in caught.value.hint, "making one needs a token"
 
 
 @pytest.mark.parametrize("text", ["catalog = ", 'tokens = "x"'])
