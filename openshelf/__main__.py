@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import typer
 
 _COMPLETION_FLAGS = ("--install-completion", "--show-completion")
+_OWN_PACKAGES = frozenset({"openshelf", "compliance", "catalog", "ingest", "mountd"})
 
 
 def load_commands() -> list[Command]:
@@ -125,6 +126,8 @@ def run(arguments: Sequence[str]) -> int:
         return _report(error, as_json)
     except ModuleNotFoundError as error:
         missing = (error.name or "").split(".")[0]
+        if missing in _OWN_PACKAGES:
+            raise
         return _report(
             OpenshelfError(
                 "missing_extra",

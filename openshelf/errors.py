@@ -22,7 +22,8 @@ class OpenshelfError(Exception):
     def line(self) -> str:
         """The error as one line of text."""
         text = self.message.rstrip(".")
-        return f"{text}. {self.hint}" if self.hint else f"{text}."
+        whole = f"{text}. {self.hint}" if self.hint else f"{text}."
+        return whole.replace("\n", "\\n").replace("\r", "\\r")  # a file's name may hold either
 
 
 class UsageError(OpenshelfError):
