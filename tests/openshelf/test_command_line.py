@@ -64,3 +64,13 @@ def test_version() -> None:
 def test_completion_is_offered_for_the_commands() -> None:
     done = call(env={"_OPENSHELF_COMPLETE": "complete_bash", "COMP_WORDS": "openshelf pub", "COMP_CWORD": "1"})
     assert "publish" in done.stdout
+
+
+def test_a_command_whose_extra_is_not_installed_says_which_package_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError(\"No module named 'uvicorn'\", name='uvicorn')")
+    done = call("serve", "--data", str(tmp_path / "data"), env={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 1
+    assert done.stderr == (
+        "openshelf: `openshelf serve` needs the Python package 'uvicorn', which is not installed."
+        " Install it with: pip install 'openshelf[all]'.\n"
+    )
