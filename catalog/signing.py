@@ -1,4 +1,8 @@
-"""Ed25519 signatures over canonical JSON (RFC 8785), separated by purpose."""
+"""Ed25519 signatures over canonical JSON (RFC 8785), separated by purpose.
+
+``cryptography`` is imported where a signature is made or checked: most commands pass signed documents on at most, and
+it takes longer to import than they take to run.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import rfc8785
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from openshelf.errors import OpenshelfError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 Purpose = Literal["feed-head", "feed-event", "feed-snapshot", "release", "ledger-checkpoint"]
 """What a signature is for: one made for one purpose never verifies for another."""
@@ -87,6 +91,9 @@ class SigningKey:
     @classmethod
     def load_or_create(cls, path: Path) -> SigningKey:
         """The key stored at ``path`` (PEM, mode 0600), made at the first start."""
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
         if path.exists():
             loaded = serialization.load_pem_private_key(path.read_bytes(), password=None)
             if not isinstance(loaded, Ed25519PrivateKey):
@@ -114,6 +121,9 @@ class SigningKey:
 
 def verify(purpose: Purpose, signed: Signed, public_key: bytes) -> dict[str, Any]:
     """The document of ``signed`` when ``public_key`` signed it for ``purpose``, else :class:`SignatureError`."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
     if signed.key != fingerprint(public_key):
         raise SignatureError(f"The {purpose} document is signed by another key ({signed.key[:16]}…)")
     try:

@@ -6,10 +6,8 @@ from typing import Annotated
 
 import typer
 
-from catalog.cli.connection import Json, Ref, contents, open_client, print_release
-from catalog.client import ReleaseInfo
+from catalog.cli.connection import Json, Ref, open_client, print_release
 from catalog.names import is_digest, parse_release
-from openshelf.console import say
 from openshelf.errors import UsageError
 
 
@@ -28,7 +26,7 @@ def approve(
 ) -> None:
     """Approve a submitted release. Auditors do this, never for what they uploaded or submitted themselves.
 
-    The approval is of one manifest: what is approved is shown, and nothing else can be published under it.
+    The approval is of one manifest, the one that is printed; with any other files it must be approved again.
 
     Examples:
 
@@ -42,12 +40,5 @@ def approve(
             "bad_digest", "--digest is not a SHA-256", "Copy all 64 hexadecimal digits that `openshelf show` prints."
         )
     with open_client() as client:
-        release = client.release(name)
-        seen = digest or release.manifest_digest
-        say(_approving(release, seen))
+        seen = digest or client.release(name).manifest_digest
         print_release(client.approve(name, note, seen), as_json)
-
-
-def _approving(release: ReleaseInfo, digest: str | None) -> str:
-    licence = (release.licence or {}).get("expression", "none")
-    return f"Approving {release.ref}: manifest {digest}, {contents(release)}, licence {licence}, by {release.uploader}."

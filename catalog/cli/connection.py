@@ -35,11 +35,6 @@ def print_release(release: ReleaseInfo, as_json: bool) -> None:
     print("\n".join(release_lines(release)))
 
 
-def contents(release: ReleaseInfo) -> str:
-    """How much a release holds, in words."""
-    return f"{release.files} files, {format_size(release.size_bytes)}, {release.rows} rows"
-
-
 def release_lines(release: ReleaseInfo) -> list[str]:
     """What people want to know of a release, one fact a line."""
     licence = release.licence or {}
@@ -50,7 +45,7 @@ def release_lines(release: ReleaseInfo) -> list[str]:
         "manifest": release.manifest_digest,
         "licence": licence.get("expression"),
         "tags": ", ".join(release.tags),
-        "contents": contents(release),
+        "contents": f"{release.files} files, {format_size(release.size_bytes)}, {release.rows} rows",
         "uploader": release.uploader,
         "submitter": release.submitter,
         "approver": release.approver,

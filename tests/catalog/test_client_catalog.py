@@ -477,9 +477,20 @@ def test_the_review_goes_through_the_command_line(shelf: Shelf, command: Command
     assert command("auditor", "reject", ref, "--changes", "--reason", "again", "--json")[1]["state"] == "draft"
     shelf.sealed("by-command")
     command("curator", "submit", ref)
-    assert command("auditor", "approve", ref, "--note", "fine", "--json")[1]["state"] == "approved"
+    code, _, err = command("auditor", "approve", ref, "--digest", "ab" * 32)
+    assert (code, err.count("\n")) == (1, 1)
+    assert "its manifest is another" in err
+    approved = command("auditor", "approve", ref, "--note", "fine", "--json")[1]
+    assert approved["state"] == "approved"
+    assert approved["manifest_digest"] == command("auditor", "show", ref, "--json")[1]["manifest_digest"]
     assert command("curator", "publish", ref, "--json")[1]["state"] == "published"
     assert command("reader", "pull", ref, tmp_path / "out")[0] == 0
+    code, _, err = command("administrator", "withdraw", ref, "--reason", "Take Down")
+    assert code == 2
+    assert err == (
+        "openshelf: 'Take Down' is not a reason's code. Write a short code of lower-case letters, digits, '_', '-' and"
+        " '.', e.g. personal_data, licence, court_order, takedown; words go into --note.\n"
+    )
     withdrawn = command("administrator", "withdraw", ref, "--reason", "takedown", "--note", "asked", "--json")[1]
     assert (withdrawn["state"], withdrawn["reason"]) == ("withdrawn", "takedown")
     code, _, err = command("reader", "pull", ref, tmp_path / "later")
@@ -526,6 +537,7 @@ def test_wrong_usage_is_exit_code_two(command: Command, tmp_path: Path) -> None:
         ["verify", "neither/a/folder"],
         ["token", "create", "--role", "king", "--name", "x"],
         ["token", "revoke", "../1"],
+        ["approve", "datasets/a/b@1", "--digest", "abc"],
         ["reject", "datasets/a/b@1"],
     ):
         assert command("reader", *arguments)[0] == 2

@@ -158,6 +158,7 @@ def test_a_store_that_dies_is_unavailable_for_every_call_within_seconds(
             lambda: store.put([b"new"], None, None),
             lambda: store.put([b"x" * 9 * MIB], 9 * MIB, "ab" * 32),
             lambda: store.delete(digest),
+            lambda: store.check(),
         ):
             began = time.monotonic()
             with pytest.raises(StoreUnavailable):

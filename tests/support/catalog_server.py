@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
 import urllib3
 
 from catalog.cli.serve import listen, server_for
@@ -42,9 +44,19 @@ class RunningCatalog:
 
 
 @contextmanager
+def _quiet() -> Iterator[None]:
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+@contextmanager
 def running_catalog(data: Path, objects: str | None = None) -> Iterator[RunningCatalog]:
-    """A catalog in a thread of this process."""
-    with listen("127.0.0.1", 0) as listening, open_catalog(data, objects) as runtime:
+    """A catalog in a thread of this process, which logs what is wrong and no request."""
+    with _quiet(), listen("127.0.0.1", 0) as listening, open_catalog(data, objects) as runtime:
         first_token(runtime)
         server = server_for(runtime, "warning")
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="catalog")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from openapi_spec_validator import validate
 
+from catalog.objects import health
 from tests.support.catalog_api import People, about_of, release_path
 from tests.support.catalog_server import RunningCatalog
 
@@ -117,6 +118,62 @@ def test_health_readiness_and_metrics_need_no_token_and_name_nobody(people: Peop
     assert "catalog_feed_serial" in text
     for private in ("alice", ref.split("/")[1], "osk_"):
         assert private not in text
+
+
+WORDS = [
+    ("withdraw", {"reason_code": "Take Down"}, "The reason code must be a short code of lower-case letters,"),
+    ("withdraw", {}, "The reason code is missing"),
+    ("withdraw", [], "The request's body must be a JSON object"),
+    ("withdraw", None, "The request's body is missing"),
+    ("withdraw", {"reason_code": "x", "note": "n" * 2001}, "The note is over 2000 characters"),
+    ("reject", {"reason": ""}, "The reason must not be empty"),
+    ("reject", {"reason": "x", "more": 1}, "The more is not known to this catalog"),
+    ("approve", {"manifest_digest": "x"}, "The manifest digest must be a SHA-256 in 64 lower-case hexadecimal digits"),
+    ("missing", {"digests": ["x"]}, "Entry 1 of the digests must be a SHA-256 in 64 lower-case hexadecimal digits"),
+]
+
+
+@pytest.mark.parametrize(("step", "body", "detail"), WORDS)
+def test_a_wrong_field_is_said_in_plain_words(people: People, ref: str, step: str, body: object, detail: str) -> None:
+    problem = people.alice.refused("POST", release_path(ref, step), 422, "invalid_request", body)
+    assert problem["detail"].startswith(detail)
+
+
+@pytest.mark.parametrize(
+    ("about", "detail"),
+    [
+        ({"created": "2026-13-01T00:00:00Z"}, "The date must be a time like 2026-01-31T00:00:00Z"),
+        ({"title": "x" * 301}, "The title is over 300 characters"),
+        ({"rows": -1}, "The rows must be at least 0"),
+        ({"rows": "many"}, "The rows must be a whole number"),
+        ({"title": 7}, "The title must be text"),
+        ({"source_urls": ["a", "u" * 2001]}, "Entry 2 of the source urls is over 2000 characters"),
+        ({"facets": {"language": ["x" * 65]}}, "Entry 1 of the facets, language is over 64 characters"),
+        ({"residency": "cn"}, "The residency must be a list"),
+        ({"facets": []}, "The facets must be an object"),
+    ],
+)
+def test_what_is_wrong_with_a_draft_is_said_in_plain_words(
+    people: People, ref: str, about: dict[str, object], detail: str
+) -> None:
+    problem = people.alice.refused("PUT", release_path(ref), 422, "invalid_request", about_of(**about))
+    assert problem["detail"] == detail
+
+
+def test_a_store_that_does_not_answer_is_not_ready_and_is_asked_again(
+    people: People, catalog: RunningCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = catalog.data / "objects"
+    away = objects.rename(catalog.data / "objects.away")
+    try:
+        assert people.nobody.ok("GET", "/readyz") == {"status": "ok"}, "asked a moment ago"
+        monkeypatch.setattr(health, "ASKED_EVERY_S", 0.0)
+        problem = people.nobody.refused("GET", "/readyz", 503, "store_unavailable")
+        assert str(catalog.data) not in json.dumps(problem)
+        assert people.nobody.ok("GET", "/healthz") == {"status": "ok"}
+    finally:
+        away.rename(objects)
+    assert people.nobody.ok("GET", "/readyz") == {"status": "ok"}
 
 
 @pytest.fixture(scope="module")
