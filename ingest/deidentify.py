@@ -17,11 +17,14 @@ import pyarrow as pa
 from compliance.detect import Detector
 from compliance.policy import Policy
 from compliance.redact import redact
+from ingest.rejects import Reason
 
 _DROPPING = ("drop_document", "reject")
 _SHORTEST_VALUE = 5
 """Characters; shorter strings in ``meta`` cannot hold any personal data that is looked for."""
 _SHORTEST_NUMBER = 10**9
+MAX_DEPTH = 200
+"""Containers inside one another. No record of a corpus has so many, and readers of its JSON fail at 250 to 1,000."""
 _KEY_DIGITS = 3
 """No number, plate or address that is looked for has fewer digits."""
 
@@ -81,8 +84,17 @@ def _step(key: Any) -> str:
     return f"[{key}]" if isinstance(key, int) else f".{shown_key(key)}"
 
 
-def collect_leaves(value: Any, row: int, trail: Trail, found: list[Leaf]) -> None:
-    """Append what inside ``value`` may hold personal data to ``found``: values before the key that leads to them."""
+class TooDeep(Exception):
+    """A value holds more containers inside one another than :data:`MAX_DEPTH`."""
+
+
+def collect_leaves(value: Any, row: int, trail: Trail, found: list[Leaf], depth: int = 1) -> None:
+    """Append what inside ``value`` may hold personal data to ``found``: values before the key that leads to them.
+
+    Raises :class:`TooDeep`.
+    """
+    if depth > MAX_DEPTH:
+        raise TooDeep
     keyed = isinstance(value, dict)
     for key, item in value.items() if keyed else enumerate(value):
         kind = type(item)
@@ -90,7 +102,7 @@ def collect_leaves(value: Any, row: int, trail: Trail, found: list[Leaf]) -> Non
             if len(item) >= _SHORTEST_VALUE:
                 found.append(Leaf(row, item, value, key, trail))
         elif kind is dict or kind is list:
-            collect_leaves(item, row, (trail, key), found)
+            collect_leaves(item, row, (trail, key), found, depth + 1)
         elif (kind is int or (kind is float and item.is_integer())) and abs(item) >= _SHORTEST_NUMBER:
             found.append(Leaf(row, str(int(item)), value, key, trail))
     if keyed:
@@ -109,7 +121,7 @@ def shown_key(key: str) -> str:
 
 @dataclass(slots=True)
 class Redacted:
-    """A batch after the policy: texts in their order, findings, and which rows the policy drops.
+    """A batch after the policy: texts in their order, findings, and which rows are to be left out, and why.
 
     ``named`` are the rows whose identifier carried personal data. ``findings`` has :data:`FINDINGS_SCHEMA` without
     ``id``, which the caller knows.
@@ -117,7 +129,7 @@ class Redacted:
 
     texts: pa.LargeStringArray
     findings: pa.Table
-    dropped: set[int]
+    dropped: dict[int, Reason]
     named: set[int]
 
 
@@ -135,9 +147,15 @@ def deidentify(
     ``metas`` are changed in place. A finding in a key of ``meta`` has the field ``….{key}``.
     """
     found: list[Leaf] = []
+    dropped: dict[int, Reason] = {}
     for row, meta in enumerate(metas):
         if meta:
-            collect_leaves(meta, row, None, found)
+            reached = len(found)
+            try:
+                collect_leaves(meta, row, None, found)
+            except TooDeep:
+                del found[reached:]
+                dropped[row] = Reason.TOO_DEEP
     named = [(row, name) for row, name in enumerate(identifiers) if name is not None and len(name) >= _SHORTEST_VALUE]
     own = len(texts)
     extra = pa.array([leaf.text for leaf in found] + [name for _, name in named], pa.large_string())
@@ -145,13 +163,15 @@ def deidentify(
     extra_rows = np.array([leaf.row for leaf in found] + [row for row, _ in named], np.uint64)
     groups = np.concatenate([rows, extra_rows])
     redacted, findings = redact(column, detector.scan(column), policy, pa.array(groups, pa.uint64()))
-    result = Redacted(redacted.slice(0, own), FINDINGS_SCHEMA.empty_table().drop_columns(["id"]), set(), set())
+    result = Redacted(redacted.slice(0, own), FINDINGS_SCHEMA.empty_table().drop_columns(["id"]), dropped, set())
     if not findings.num_rows:
         return result
     places = findings["row"].to_numpy()
     actions = findings["action"].to_pylist()
     owners = groups[places]
-    result.dropped = {int(row) for row, action in zip(owners, actions, strict=True) if action in _DROPPING}
+    for row, action in zip(owners.tolist(), actions, strict=True):
+        if action in _DROPPING:
+            dropped.setdefault(row, Reason.POLICY)
     names: list[str] = []
     keys: dict[int, str] = {}
     for place, action in zip(places.tolist(), actions, strict=True):

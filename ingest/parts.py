@@ -48,6 +48,11 @@ class PartTask:
     schema: Schema
     policy: dict[str, Any]
 
+    def title(self) -> str:
+        """The files that it reads."""
+        labels = list(dict.fromkeys(file.label for file, _ in self.members))
+        return ", ".join(labels[:3]) + (f" and {len(labels) - 3} more" if len(labels) > 3 else "")
+
 
 @dataclass(frozen=True, slots=True)
 class Member:

@@ -204,7 +204,7 @@ class RowMaker:
             draft.rows[row].identifier = None
         if not found.dropped:
             return found.texts, owners, fields
-        refused += [Reject(draft.lines[row], None, None, Reason.POLICY) for row in sorted(found.dropped)]
+        refused += [Reject(draft.lines[row], None, None, reason) for row, reason in sorted(found.dropped.items())]
         kept = [row for row in range(len(draft.rows)) if row not in found.dropped]
         places = found.findings["row"].to_numpy()
         staying = np.isin(places, kept)

@@ -33,7 +33,7 @@ from ingest.recipe import Recipe
 from ingest.run_folder import RunFolder, code_version, open_run, run_id
 from ingest.shards import Shard, ShardTask, make_tasks, plan_shards, write_shard
 from ingest.sidecars import write_findings, write_rejects
-from ingest.sources import find
+from ingest.sources import find, shown_name
 from openshelf.errors import OpenshelfError
 from openshelf.units import MIB
 
@@ -185,7 +185,7 @@ def _write_plan(work: _Work) -> None:
         "policy_digest": work.request.policy.digest,
         "files": [
             {
-                "path": str(file.path.resolve()),
+                "path": shown_name(str(file.path.resolve())),
                 "label": file.label,
                 "sha256": file.sha256,
                 "size_bytes": file.size_bytes,
@@ -225,7 +225,7 @@ def _make_parts(work: _Work) -> list[Part]:
     total = sum(sizes.values())
     made: dict[str, Part] = {}
     with work.reporter.stage("Cleaning and de-identifying", total) as progress:
-        for number, part in run_tasks(process_split, list(tasks.values()), work.jobs_for(total)):
+        for number, part in run_tasks(process_split, list(tasks.values()), work.jobs_for(total), PartTask.title):
             made[part.key] = part
             progress.advance(sizes[list(tasks)[number]])
     return [made[key] for key in keys]
@@ -257,7 +257,7 @@ def _make_shards(work: _Work, parts: Sequence[Part]) -> list[tuple[str, Shard]]:
     size = sum(part.files["rows.arrow"][0] for part in parts)
     shards: dict[int, Shard] = {}
     with work.reporter.stage("Writing shards", size) as progress:
-        for number, shard in run_tasks(write_shard, [task for _, task in tasks], work.jobs_for(size)):
+        for number, shard in run_tasks(write_shard, [task for _, task in tasks], work.jobs_for(size), ShardTask.title):
             shards[number] = shard
             progress.advance(size // len(tasks))
     return [(split, shards[number]) for number, (split, _) in enumerate(tasks)]

@@ -10,38 +10,48 @@ import pyarrow.compute as pc
 
 from compliance.detect import Detector
 from compliance.findings import SIDECAR_SCHEMA
-from ingest.deidentify import shown_key
+from ingest.deidentify import MAX_DEPTH, TooDeep, shown_key
 from ingest.plan import Layout, read_split, whole
 from ingest.readers.batch import Batch
 from ingest.readers.parquet import row_groups
+from ingest.rejects import Reason, Reject
 from ingest.sources import Found
 
 _SHORTEST_NUMBER = 10**9
 
 
-def _texts(value: Any, path: str, found: list[tuple[str, str]]) -> None:
-    """Append (field, text) of every string and long integer inside ``value``."""
+def _texts(value: Any, path: str, found: list[tuple[str, str]], depth: int = 0) -> None:
+    """Append (field, text) of every string and long integer inside ``value``; raises :class:`TooDeep`."""
+    if depth > MAX_DEPTH:
+        raise TooDeep
     if isinstance(value, str):
         found.append((path or "value", value))
     elif isinstance(value, dict):
         for key, item in value.items():
             name = shown_key(key)
-            _texts(item, f"{path}.{name}" if path else name, found)
+            _texts(item, f"{path}.{name}" if path else name, found, depth + 1)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            _texts(item, f"{path}[{index}]", found)
+            _texts(item, f"{path}[{index}]", found, depth + 1)
     elif isinstance(value, int) and not isinstance(value, bool) and abs(value) >= _SHORTEST_NUMBER:
         found.append((path or "value", str(value)))
 
 
 def scan_batch(batch: Batch, file: str, detector: Detector) -> pa.Table:
-    """The findings of one batch as :data:`compliance.findings.SIDECAR_SCHEMA`."""
+    """The findings of one batch as :data:`compliance.findings.SIDECAR_SCHEMA`.
+
+    A record that is nested too deeply becomes one more of the batch's rejects.
+    """
     lines: list[int] = []
     fields: list[str] = []
     texts: list[str] = []
     for line, record in zip(batch.lines, batch.records, strict=True):
         found: list[tuple[str, str]] = []
-        _texts(record, "", found)
+        try:
+            _texts(record, "", found)
+        except TooDeep:
+            batch.rejects.append(Reject(line, None, None, Reason.TOO_DEEP))
+            continue
         lines += [line] * len(found)
         fields += [name for name, _ in found]
         texts += [text for _, text in found]

@@ -78,21 +78,23 @@ def _text(record: Record) -> Row | None:
     return None
 
 
-def _verses(value: Any) -> list[str] | None:
+def _verses(value: Any, depth: int = 0) -> list[str] | None:
     """The lines of a poem: strings, or sections that have a heading and lines of their own."""
+    if depth > _DEEPEST_SECTION:
+        return None
     if isinstance(value, str):
         return [value]
     if isinstance(value, list):
         lines: list[str] = []
         for item in value:
-            inner = _verses(item)
+            inner = _verses(item, depth + 1)
             if inner is None:
                 return None
             lines += inner
         return lines
     if isinstance(value, dict):
         for key in _VERSE_KEYS:
-            inner = _verses(value.get(key)) if isinstance(value.get(key), list) else None
+            inner = _verses(value.get(key), depth + 1) if isinstance(value.get(key), list) else None
             if inner is not None:
                 heads = [value[name] for name in _SECTION_HEADS if isinstance(value.get(name), str)]
                 return [head for head in heads if head] + inner
@@ -100,6 +102,7 @@ def _verses(value: Any) -> list[str] | None:
 
 
 _VERSE_KEYS = ("paragraphs", "content", "para")
+_DEEPEST_SECTION = 8
 _SECTION_HEADS = ("type", "title", "chapter", "subchapter", "author")
 
 

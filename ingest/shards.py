@@ -56,6 +56,10 @@ class ShardTask:
     parts: Path
     duplicates: Path
 
+    def title(self) -> str:
+        """The file that it writes."""
+        return self.path.name
+
 
 @dataclass(frozen=True, slots=True)
 class Shard:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from ingest.readers.streams import SUFFIXES, Compression
-from openshelf.errors import UsageError
+from openshelf.errors import OpenshelfError, UsageError
 
 Format = Literal["jsonl", "json", "csv", "parquet", "text"]
 
@@ -64,7 +64,8 @@ def classify(path: Path, label: str) -> Found | None:
 def find(sources: Sequence[Path]) -> Sources:
     """The files of ``sources`` (files and folders) in the order given, folders in path order.
 
-    Hidden files and folders are left out. Raises :class:`openshelf.errors.UsageError` for a source that does not
+    Hidden files and folders are left out. Pipes, devices, broken links and links to folders are never opened; they are
+    named among the skipped. Raises :class:`openshelf.errors.UsageError` for a source that does not
     exist, a file of unknown format, and when nothing readable is found.
     """
     files: list[Found] = []
@@ -72,13 +73,13 @@ def find(sources: Sequence[Path]) -> Sources:
     for source in sources:
         if source.is_dir():
             for path, label in _walk(source):
-                found = classify(path, label)
+                found = classify(path, label) if path.is_file() else None
                 if found is None:
                     skipped.append(label)
                 else:
                     files.append(found)
         elif source.is_file():
-            found = classify(source, source.name)
+            found = classify(source, shown_name(source.name))
             if found is None:
                 raise UsageError(
                     "unknown_format",
@@ -86,6 +87,12 @@ def find(sources: Sequence[Path]) -> Sources:
                     f"Known are {', '.join(FORMATS)}, each but Parquet also with .gz or .zst.",
                 )
             files.append(found)
+        elif source.exists():
+            raise UsageError(
+                "not_a_file",
+                f"{source} is neither a file nor a folder",
+                "A pipe or a device is no source: save it first.",
+            )
         else:
             raise UsageError("no_source", f"There is no file or folder {source}", "Check the path.")
     if not files:
@@ -97,15 +104,29 @@ def find(sources: Sequence[Path]) -> Sources:
     return Sources(files, skipped)
 
 
+def shown_name(name: str) -> str:
+    """A file's name or path as text on one line: bytes that are not UTF-8 and control characters become U+FFFD."""
+    text = os.fsencode(name).decode("utf-8", "replace")
+    return "".join("\ufffd" if ord(char) < 0x20 or ord(char) == 0x7F else char for char in text)
+
+
 def _walk(folder: Path) -> list[tuple[Path, str]]:
-    name = folder.resolve().name
+    """Everything below ``folder`` that is no folder, in path order, and links to folders, which are not followed."""
+    name = shown_name(folder.resolve().name)
     found: list[tuple[bytes, Path, str]] = []
-    for parent, folders, files in os.walk(folder):
+    for parent, folders, files in os.walk(folder, onerror=_refuse_unreadable):
         folders[:] = [one for one in folders if not one.startswith(".")]
-        for file in files:
-            path = Path(parent) / file
-            if not file.startswith(".") and path.is_file():
-                inner = os.fsencode(path.relative_to(folder).as_posix())
-                # A name that is not UTF-8 is still read; it is only shown with its bad bytes replaced.
-                found.append((inner, path, f"{name}/{inner.decode('utf-8', 'replace')}"))
+        links = [one for one in folders if (Path(parent) / one).is_symlink()]
+        for file in (*files, *links):
+            if not file.startswith("."):
+                path = Path(parent) / file
+                inner = path.relative_to(folder).as_posix()
+                found.append((os.fsencode(inner), path, f"{name}/{shown_name(inner)}"))
     return [(path, label) for _, path, label in sorted(found)]
+
+
+def _refuse_unreadable(error: OSError) -> None:
+    """A folder that cannot be listed may hold half the corpus."""
+    raise OpenshelfError(
+        "unreadable_folder", f"{error.filename} cannot be read: {error.strerror}", "Check its permissions."
+    ) from error

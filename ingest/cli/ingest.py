@@ -69,8 +69,8 @@ def ingest(
     if outcome.release is None:
         cut = ", ".join(outcome.truncated)
         say(
-            f"openshelf: Incomplete, nothing was sealed: cut short is {cut}. Fetch it again whole and run the same"
-            f" command; the rows before the cut are in {outcome.folder / 'release'}."
+            f"openshelf: Incomplete, nothing was sealed: cut short or damaged is {cut}. Fetch it again whole"
+            f" and run the same command; the rows that could be read are in {outcome.folder / 'release'}."
         )
         raise typer.Exit(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -15,7 +16,7 @@ from compliance.findings import SidecarWriter
 from ingest.durable import disk_full_explained
 from ingest.plan import find_layout
 from ingest.scanning import read_file, scan_batch
-from ingest.sources import find
+from ingest.sources import find, shown_name
 from openshelf.console import emit_json, progress, say
 
 
@@ -51,7 +52,7 @@ def scan(
         SidecarWriter(findings, sys.stdout) as sink,
     ):
         for file in found.files:
-            name = str(file.path)
+            name = os.fsencode(file.path).decode("utf-8", "replace")
             for batch in read_file(file, find_layout(file)):
                 table = scan_batch(batch, name, detector)
                 sink.write(table)
@@ -60,11 +61,12 @@ def scan(
                 records += len(batch.records)
                 unread += len(batch.rejects)
                 if batch.truncated:
-                    cut.append(name)
+                    cut.append(shown_name(name))
                 bar.advance(batch.size_bytes)
     _tell(counts, records, unread, len(found.files), as_json=as_json and findings != "-")
     if cut:
-        say(f"openshelf: Incomplete: cut short is {', '.join(dict.fromkeys(cut))}; all before the cut was scanned.")
+        names = ", ".join(dict.fromkeys(cut))
+        say(f"openshelf: Incomplete: cut short or damaged is {names}; all that could be read was scanned.")
         raise typer.Exit(1)
 
 

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ _PARENT_CHECK_S = 1.0
 
 
 class WorkerKilled(OpenshelfError):
-    """The operating system ended a worker process, most likely for want of memory."""
+    """A worker process died twice over the same work: for want of memory, or because of a file that breaks a reader."""
 
-    def __init__(self) -> None:
+    def __init__(self, title: str) -> None:
         super().__init__(
             "worker_killed",
-            "A worker process was killed, most likely because memory ran out",
-            "Run the same command again with a smaller --jobs: finished parts are kept.",
+            f"A worker process died over {title}, most likely because memory ran out or the file is damaged",
+            "Look at that file, or free memory, and run the same command again: finished parts are kept.",
         )
 
 
@@ -66,41 +66,63 @@ def _end_with_parent(parent: int) -> None:
     threading.Thread(target=watch, daemon=True, name="parent-watch").start()
 
 
-def run_tasks(function: Callable[[Task], Result], tasks: Sequence[Task], jobs: int) -> Iterator[tuple[int, Result]]:
+def run_tasks(
+    function: Callable[[Task], Result], tasks: Sequence[Task], jobs: int, title: Callable[[Task], str]
+) -> Iterator[tuple[int, Result]]:
     """Carry out ``function`` for each of ``tasks`` and give (number of the task, result) as they finish.
 
     ``function`` must be a module-level function. Processes are started fresh (spawn): Hyperscan's databases and
-    Arrow's threads do not survive a fork. An error of a task is raised here, after the tasks in flight.
+    Arrow's threads do not survive a fork. An error of a task is raised here, after the tasks in flight. When a process
+    dies, the tasks that were in flight are tried once more, one at a time, and the work goes on; the one over which a
+    process dies again ends the run with :class:`WorkerKilled`, which calls it by ``title``.
     """
     if jobs <= 1 or len(tasks) <= 1:
         for number, task in enumerate(tasks):
             yield number, function(task)
         return
-    context = multiprocessing.get_context("spawn")
+    left = dict(enumerate(tasks))
     workers = min(jobs, len(tasks))
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent, initargs=(os.getpid(),))
+    while left:
+        begun: list[int] = []
+        try:
+            for number, result in _in_flight(function, left, workers, begun):
+                del left[number]
+                yield number, result
+        except BrokenProcessPool:
+            for number in begun:
+                if number in left:
+                    yield number, _alone(function, left.pop(number), title)
+
+
+def _alone(function: Callable[[Task], Result], task: Task, title: Callable[[Task], str]) -> Result:
     try:
-        yield from _in_flight(pool, function, tasks, workers * _AHEAD)
+        ((_, result),) = _in_flight(function, {0: task}, 1, [])
     except BrokenProcessPool as error:
-        raise WorkerKilled from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        raise WorkerKilled(title(task)) from error
+    return result
 
 
 def _in_flight(
-    pool: ProcessPoolExecutor, function: Callable[[Task], Result], tasks: Sequence[Task], most: int
+    function: Callable[[Task], Result], tasks: Mapping[int, Task], workers: int, begun: list[int]
 ) -> Iterator[tuple[int, Result]]:
+    """One pool's work on ``tasks``; the numbers of those handed to a process are appended to ``begun``."""
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent, initargs=(os.getpid(),))
     running: dict[Future[Result | _Failure], int] = {}
-    upcoming = iter(enumerate(tasks))
-    while True:
-        while len(running) < most and (task := next(upcoming, None)) is not None:
-            running[pool.submit(_attempt, function, task[1])] = task[0]
-        if not running:
-            return
-        done, _ = wait(running, return_when=FIRST_COMPLETED)
-        for future in done:
-            number = running.pop(future)
-            result = future.result()
-            if isinstance(result, _Failure):
-                raise result.to_error()
-            yield number, result
+    upcoming = iter(list(tasks.items()))
+    try:
+        while True:
+            while len(running) < workers * _AHEAD and (item := next(upcoming, None)) is not None:
+                begun.append(item[0])
+                running[pool.submit(_attempt, function, item[1])] = item[0]
+            if not running:
+                return
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                number = running.pop(future)
+                result = future.result()
+                if isinstance(result, _Failure):
+                    raise result.to_error()
+                yield number, result
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

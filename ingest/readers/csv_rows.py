@@ -39,11 +39,20 @@ class _Source:
                 self.line, self.position = lines.too_long[0], sum(lines.too_long[1:]) + 1
 
 
+def _line_feeds(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    r"""``blocks`` with ``\r`` turned into ``\n`` when the first block has no other line end: old Macs wrote so."""
+    old = None
+    for block in blocks:
+        if old is None and block:
+            old = b"\r" in block and b"\n" not in block
+        yield block.replace(b"\r", b"\n") if old else block
+
+
 def guess_delimiter(head: bytes, suffix: str) -> str:
     """The delimiter of a file that begins with ``head`` (UTF-8): a tab for ``.tsv``, else what the header shows."""
     if suffix == ".tsv":
         return "\t"
-    header = head.split(b"\n", 1)[0]
+    header = head.replace(b"\r", b"\n").split(b"\n", 1)[0]
     if b"," in header:
         return ","
     return ";" if b";" in header else "\t" if b"\t" in header else ","
@@ -56,7 +65,7 @@ def read_csv(blocks: Iterable[bytes], encoding: Encoding, delimiter: str) -> Ite
     """
     csv.field_size_limit(MAX_RECORD_BYTES)
     placed = encoding is Encoding.UTF_8
-    source = _Source(recode_blocks(blocks, encoding))
+    source = _Source(_line_feeds(recode_blocks(blocks, encoding)))
     reader = csv.reader(iter(source), delimiter=delimiter, strict=True)
     names: list[str] | None = None
     batch = Batch()

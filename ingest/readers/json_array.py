@@ -1,12 +1,14 @@
 """A JSON array of records, an object of records by key (CrossWOZ), or one record, read as a stream.
 
 The bounds of the records are found by their brackets and quotes with NumPy, a block at a time, and each record is then
-parsed by itself: the file is never in memory as a whole, and a malformed record costs only itself.
+parsed by itself: the file is never in memory as a whole. A malformed record costs only itself; one whose brackets or
+quotes do not balance does so where records stand on lines of their own (see :class:`_Elements`).
 """
 
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -26,6 +28,13 @@ _STEP[[0x7B, 0x5B]] = 1
 _STEP[[0x7D, 0x5D]] = -1
 _MARKS = _STEP != 0
 _MARKS[0x2C] = True  # comma
+_CLOSERS = {b"[": b"]", b"{": b"}"}
+_RECORD_END = re.compile(rb"(?<=\})[ \t\r\n]*\Z")
+_RECORD_BEGIN = re.compile(rb",[ \t\r\n]*[{\"]")
+_LONGEST_PARTING = 256
+_PATIENCE_BYTES = 256 << 10
+"""How far an unfinished record may go on behind what looks like the beginning of the next one."""
+_AGAIN_BYTES = 64 << 10
 
 
 @dataclass(slots=True)
@@ -64,8 +73,8 @@ def _safe_cut(data: bytes) -> int:
 class _Element:
     """One element's bytes, None when it is over the limit.
 
-    ``closing``: the end of the array follows it; ``cut``: the file ended inside it; ``stray``: it stands behind the
-    array.
+    ``closing``: the end of the array follows it; ``cut``: the file ended inside it; ``stray``: the file ended in
+    something that is no element.
     """
 
     text: bytes | None
@@ -76,44 +85,141 @@ class _Element:
     stray: bool = False
 
 
-def _elements(blocks: Iterable[bytes], offset: int) -> Iterator[list[_Element]]:
-    """The texts between the top level's borders, a list per block; what follows the last border comes last."""
-    scan = _Scan()
-    held = b""  # the current element so far, in earlier blocks
-    skipped = 0  # its bytes that were dropped, once it is over the limit
-    tail = b""
-    opened = closed = False
-    for block in blocks:
-        data = tail + block
-        cut = _safe_cut(data)
-        data, tail = data[:cut], data[cut:]
+class _Elements:
+    """Cuts blocks into the texts between the top level's borders; iterating gives a list of elements for each block.
+
+    A bracket or a quote too many or too few in one record shifts the borders of all that follow. Where records stand on
+    lines of their own, what parts two good ones (comma, newline, indent, ``{``) is remembered; found inside a text that
+    is no record, it says where the next record begins, and only the bad one is lost. It is not trusted once a good
+    record had it inside itself. Without it (a file on one line; a first record that is bad already) nothing tells the
+    rest of a bad record from records: the rest is one reject, and the file counts as cut short.
+    """
+
+    def __init__(self, blocks: Iterable[bytes], offset: int) -> None:
+        self._blocks = iter(blocks)
+        self._again: list[bytes] = []  # bytes to be scanned anew, the first of them last
+        self._tail = b""  # backslashes at the end of a block, whose meaning depends on the next
+        self._offset = offset  # of the bytes that come next
+        self._scan = _Scan()
+        self._opener = b""
+        self._parting: bytes | None = b""
+        """Empty until two good records were seen; None once a good record had it inside itself."""
+        self._held = b""  # the current element so far, in earlier blocks
+        self._skipped = 0  # its bytes that were dropped, once it is over the limit
+        self._lost = False  # the current element is none, and borders mean nothing
+
+    def __iter__(self) -> Iterator[list[_Element]]:
         found: list[_Element] = []
-        start = 0
-        for border in _borders(data, scan).tolist():
-            if closed:
-                break
-            if opened:
-                length = skipped + len(held) + border - start
-                text = held + data[start:border] if length <= MAX_RECORD_BYTES else None
-                found.append(_Element(text, offset + border - length, length, closing=data[border] in b"]}"))
-            opened = True
-            closed = data[border] in b"]}"
-            held, skipped, start = b"", 0, border + 1
-        rest = data[start:]
-        if closed and rest.strip(_SPACE):
-            found.append(_Element(rest, offset + start, len(rest), stray=True))
+        while True:
+            block = self._again.pop() if self._again else next(self._blocks, None)
+            if block is not None:
+                data = self._tail + block
+                cut = _safe_cut(data)
+                data, self._tail = data[:cut], data[cut:]
+                if self._lost:
+                    self._keep(data, found, patience=0)
+                else:
+                    self._take(data, found)
+            elif not self._finish(found):
+                yield found
+                return
             yield found
+            found = []
+
+    def _take(self, data: bytes, found: list[_Element]) -> None:
+        """Append to ``found`` what the borders in ``data``, which continues the current element, part."""
+        start, at = 0, self._offset
+        for border in _borders(data, self._scan).tolist():
+            mark = data[border : border + 1]
+            if not self._opener:
+                self._opener, start = mark, border + 1
+                continue
+            length = self._skipped + len(self._held) + border - start
+            text = self._held + data[start:border] if length <= MAX_RECORD_BYTES else None
+            if text is not None and self._parting and self._parting in text:
+                if not _is_json(text, keyed=self._opener == b"{"):
+                    self._offset = at + start
+                    self._keep(data[start:], found, patience=0)
+                    return
+                self._parting = None
+            closing = mark != b","
+            too_early = bool(self._parting) and data.startswith(self._parting or b"", border + 1)
+            if closing and (mark != _CLOSERS[self._opener] or too_early):
+                self._lost, self._offset = True, at + start
+                self._keep(data[start:], found, patience=0)
+                return
+            found.append(_Element(text, at + border - length, length, closing=closing))
+            self._held, self._skipped, start = b"", 0, border + 1
+            if closing:
+                self._lost = True
+                break
+            if self._parting == b"" and text is not None:
+                self._parting = _find_parting(text, data[border : border + _LONGEST_PARTING], self._opener)
+        self._offset = at + start
+        if self._opener:
+            self._keep(data[start:], found, patience=0 if self._lost else _PATIENCE_BYTES)
+        else:
+            self._offset = at + len(data)
+
+    def _keep(self, data: bytes, found: list[_Element], patience: int) -> None:
+        """Add ``data`` to the current element.
+
+        When a parting has been inside it for more than ``patience`` bytes, or it is over the limit with one, it ends
+        there.
+        """
+        text = self._held + data
+        self._offset += len(data)
+        if not self._skipped and self._resume(text, found, patience if len(text) <= MAX_RECORD_BYTES else 0):
             return
-        if opened and not closed:
-            if skipped or len(held) + len(rest) > MAX_RECORD_BYTES:
-                held, skipped = b"", skipped + len(held) + len(rest)
-            else:
-                held += rest
-        offset += len(data)
-        yield found
-    if not closed:
-        length = skipped + len(held) + len(tail)
-        yield [_Element(held + tail if not skipped else None, offset + len(tail) - length, length, cut=True)]
+        if self._skipped or len(text) > MAX_RECORD_BYTES:
+            # While lost, a parting may yet lie across the border of two blocks.
+            rest = len(self._parting or b"") if self._lost else 0
+            if self._skipped and self._lost and self._resume(text, found, 0):
+                return
+            self._skipped += max(0, len(text) - rest)
+            text = text[len(text) - rest :] if rest else b""
+        self._held = text
+
+    def _resume(self, text: bytes, found: list[_Element], patience: int) -> bool:
+        """End the current element, ``text``, at the first parting inside it and have the rest scanned anew."""
+        at = text.find(self._parting) if self._parting else -1
+        if not self._parting or at < 0 or len(text) - at <= patience:
+            return False
+        begin, length = self._offset - len(text) - self._skipped, self._skipped + at
+        found.append(_Element(None if self._skipped else text[:at], begin, length))
+        start = at + len(self._parting) - 1
+        self._offset += start - len(text)
+        again, self._tail = text[start:] + self._tail, b""
+        # In small pieces, because a bad record among them has the rest of its piece scanned once more.
+        self._again += [again[low : low + _AGAIN_BYTES] for low in range(0, len(again), _AGAIN_BYTES)][::-1]
+        self._scan = _Scan(depth=1)
+        self._held, self._skipped, self._lost = b"", 0, False
+        return True
+
+    def _finish(self, found: list[_Element]) -> bool:
+        """At the end of the file: whether something is left to be scanned anew."""
+        text, self._tail = self._held + self._tail, b""
+        self._offset += len(text) - len(self._held)
+        if self._resume(text, found, 0):
+            return True
+        if not self._lost or self._skipped or text.strip(_SPACE):
+            length = self._skipped + len(text)
+            whole = None if self._skipped else text
+            found.append(_Element(whole, self._offset - length, length, cut=not self._lost, stray=self._lost))
+        return False
+
+
+def _is_json(text: bytes, *, keyed: bool) -> bool:
+    return _is_value(b"{" + text + b"}" if keyed else text)
+
+
+def _find_parting(text: bytes, after: bytes, opener: bytes) -> bytes:
+    """What parts the record ``text`` from the next, of which ``after`` is the beginning; empty unless lines do."""
+    end, begin = _RECORD_END.search(text[-_LONGEST_PARTING:]), _RECORD_BEGIN.match(after)
+    if end is None or begin is None or begin.group()[-1:] != (b"{" if opener == b"[" else b'"'):
+        return b""
+    parting = end.group() + begin.group()
+    return parting if b"\n" in parting and _is_json(text, keyed=opener == b"{") else b""
 
 
 def read_array(blocks: Iterable[bytes], encoding: Encoding, *, keyed: bool, mark_bytes: int) -> Iterator[Batch]:
@@ -125,14 +231,14 @@ def read_array(blocks: Iterable[bytes], encoding: Encoding, *, keyed: bool, mark
     number = 0
     placed = encoding is Encoding.UTF_8
     source = recode_blocks(blocks, encoding)
-    for elements in _grouped(_elements(source, mark_bytes)):
+    for elements in _grouped(_Elements(source, mark_bytes)):
         batch = Batch(keys=[] if keyed else None)
         careful = needs_care(b",".join(element.text or b"" for element in elements))
         for element in elements:
             batch.size_bytes += element.length + 1
             blank = element.text is not None and not element.text.strip(_SPACE)
-            batch.truncated = batch.truncated or element.cut
-            if blank and (element.closing or element.cut):
+            batch.truncated = batch.truncated or element.cut or element.stray
+            if blank and (element.closing or element.cut or element.stray):
                 continue
             number += 1
             try:
@@ -236,7 +342,7 @@ def _is_value(text: bytes) -> bool:
 def _first_values(text: bytes) -> list[Any]:
     """The values of the first entries of the object that ``text`` begins with; a non-dict stands for a bad one."""
     values: list[Any] = []
-    for elements in _elements([text], 0):
+    for elements in _Elements([text], 0):
         for element in elements:
             if element.cut or element.text is None or not element.text.strip(_SPACE):
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, cast
 
 import zstandard
 
@@ -57,8 +57,8 @@ def find_compression(path: Path, named: Compression) -> Compression:
         head = stream.read(512)
     for magic, kind in _MAGIC:
         if head.startswith(magic):
-            if kind == "gzip" or kind == "zstd":
-                return kind
+            if kind in SUFFIXES.values():
+                return cast("Compression", kind)
             if b"\0" in head or kind == "a bzip2 file":
                 raise WrongContent(path, f"is {kind}, not what its name says", "Unpack or rename it.")
     if named == "none" or not head:

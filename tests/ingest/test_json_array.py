@@ -115,3 +115,73 @@ def test_every_real_array_reads_as_the_json_module_reads_it(folder: str) -> None
         expected = json.loads(data)
         if isinstance(expected, list):
             assert read(data, size=1 << 16)[:3] == (expected, [], False), path.name
+
+
+def _record(number: int) -> dict[str, Any]:
+    return {"id": number, "turns": [{"from": "human", "value": 'a, {b} "c"'}, {"n": [[], {}]}], "end": "},\n  {"}
+
+
+def _laid_out(texts: list[str], layout: str) -> bytes:
+    match layout:
+        case "lines":
+            return ("[\n" + ",\n".join(texts) + "\n]\n").encode()
+        case "indented":
+            return ("[\r\n  " + ",\r\n  ".join(texts) + "\r\n]").encode()
+        case _:
+            entries = [f'"key {number}": {text}' for number, text in enumerate(texts)]
+            return ("{\n  " + ",\n  ".join(entries) + "\n}").encode()
+
+
+@pytest.mark.parametrize("layout", ["lines", "indented", "keyed"])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"end"', '"end'),
+        ('"turns": [', '"turns": '),
+        ("[[], {}]", "[[], {]"),
+        ("[[], {}]", "[[], {}]]"),
+        ("}],", "}}],"),
+        ('{"id"', '{{"id"'),
+        ('{"id"', '"id"'),
+    ],
+)
+def test_a_record_that_does_not_balance_costs_only_itself_where_records_have_lines(
+    layout: str, old: str, new: str
+) -> None:
+    texts = [json.dumps(_record(number)) for number in range(30)]
+    assert old in texts[7]
+    texts[7] = texts[7].replace(old, new, 1)
+    for size in (11, 500, 1 << 20):
+        records, rejects, truncated, keys = read(_laid_out(texts, layout), size=size, keyed=layout == "keyed")
+        kept = [record["id"] for record in records if "id" in record]
+        assert kept == [number for number in range(30) if number != 7]
+        assert rejects
+        assert not truncated
+        if layout != "keyed":  # an object's broken record may fall into several entries
+            assert (len(records), rejects[0].reason) == (29, Reason.MALFORMED_JSON)
+            assert rejects[0].line == 8
+        else:
+            assert [key for key in keys if key and key.startswith("key")] == [f"key {number}" for number in kept]
+
+
+def test_many_records_that_do_not_balance_cost_only_themselves() -> None:
+    texts = [json.dumps(_record(number)) for number in range(3000)]
+    for number in range(5, 3000, 50):
+        texts[number] = texts[number][:-1]
+    records, rejects, truncated, _ = read(_laid_out(texts, "lines"), size=1 << 18)
+    assert [record["id"] for record in records] == [number for number in range(3000) if number % 50 != 5]
+    assert (len(rejects), truncated) == (60, False)
+    assert rejects[1].line == 56
+
+
+@pytest.mark.parametrize("indent", [None, 0])
+def test_without_lines_that_tell_records_apart_the_rest_is_rejected_and_the_file_counts_as_cut(
+    indent: int | None,
+) -> None:
+    texts = [json.dumps(_record(number), indent=indent) for number in range(30)]
+    texts[7] = texts[7].replace('"n": [', '"n": [[')
+    joint = ",\n" if indent is not None else ", "
+    records, rejects, truncated, _ = read(("[" + joint.join(texts) + "]").encode())
+    assert records == [_record(number) for number in range(7)]
+    assert len(rejects) == 1
+    assert truncated
