@@ -13,12 +13,12 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from mountd.kernel.device import MAX_READ_BYTES, open_device
+from mountd.kernel.device import READ_AHEAD_BYTES, open_device
 from openshelf.errors import OpenshelfError, UsageError
 
 FILESYSTEM_TYPE = "fuse.openshelf"
 SOURCE = "openshelf"
-READ_AHEAD_KIB = MAX_READ_BYTES >> 10
+READ_AHEAD_KIB = READ_AHEAD_BYTES >> 10
 
 # include/uapi/linux/mount.h and include/linux/fs.h
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV = 1, 2, 4
@@ -131,25 +131,25 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def mount(mountpoint: Path) -> int:
+def mount(mountpoint: Path, max_read_bytes: int) -> int:
     """Mount at ``mountpoint``, read-only, and return the descriptor of the device. INIT is then waiting on it.
 
-    Raises MountError.
+    ``max_read_bytes`` is the largest READ that the kernel may ask for. Raises MountError.
     """
     if os.geteuid() == 0:
         device = open_device()
         try:
-            _mount_as_root(device, mountpoint)
+            _mount_as_root(device, mountpoint, max_read_bytes)
         except BaseException:
             os.close(device)
             raise
         return device
-    return _mount_with_fusermount(mountpoint)
+    return _mount_with_fusermount(mountpoint, max_read_bytes)
 
 
-def _mount_as_root(device: int, mountpoint: Path) -> None:
+def _mount_as_root(device: int, mountpoint: Path, max_read_bytes: int) -> None:
     options = (
-        f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions,max_read={MAX_READ_BYTES}"
+        f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions,max_read={max_read_bytes}"
     )
     flags = _MS_RDONLY | _MS_NOSUID | _MS_NODEV
     result = _libc().mount(
@@ -161,12 +161,12 @@ def _mount_as_root(device: int, mountpoint: Path) -> None:
         raise MountError("mount_failed", f"{mountpoint} cannot be mounted: {os.strerror(code)}", hint)
 
 
-def _mount_with_fusermount(mountpoint: Path) -> int:
+def _mount_with_fusermount(mountpoint: Path, max_read_bytes: int) -> int:
     """Let the set-uid helper mount and pass the device back over ``_FUSE_COMMFD`` (fusermount3(1))."""
     program = shutil.which("fusermount3")
     if program is None:
         raise MountError("no_fusermount", "Mounting without root needs fusermount3", "Install the package fuse3.")
-    options = f"ro,nosuid,nodev,default_permissions,max_read={MAX_READ_BYTES},fsname={SOURCE},subtype={SOURCE}"
+    options = f"ro,nosuid,nodev,default_permissions,max_read={max_read_bytes},fsname={SOURCE},subtype={SOURCE}"
     # allow_other needs a line in /etc/fuse.conf; without it the mount is for its owner alone.
     refusal = ""
     for extra in (",allow_other", ""):
@@ -226,7 +226,7 @@ def detach(mountpoint: Path) -> None:
 
 
 def raise_read_ahead(mountpoint: Path) -> bool:
-    """Let the kernel read ahead (and so ask) in 1 MiB steps instead of 128 KiB; False where that is not allowed."""
+    """Let the kernel read ahead 1 MiB instead of 128 KiB, in large requests; False where that is not allowed."""
     present = mounted_at(mountpoint)
     if present is None:
         return False
