@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compliance.detect.shadow import foldings
+from compliance.detect.shadow import INVISIBLE, foldings
 from compliance.findings import ACTED_SCHEMA
 from compliance.policy import Action, Policy
 
@@ -30,7 +30,11 @@ PLACEHOLDERS: Mapping[str, str] = MappingProxyType(
 )
 """What a placeholder calls an entity: ``<手机号_1>``."""
 
-_FOLDINGS = str.maketrans(dict(foldings()))
+_ENTITY_OF = {name: entity for entity, name in PLACEHOLDERS.items()}
+_PLACEHOLDER_SHAPE = f"<({'|'.join(PLACEHOLDERS.values())})_([0-9]{{1,9}})>"
+_PLACEHOLDER = re.compile(_PLACEHOLDER_SHAPE)
+
+_FOLDINGS = str.maketrans({**foldings(), **dict.fromkeys(INVISIBLE)})
 _NOT_ALNUM = re.compile(r"[^0-9A-Za-z]")
 _AT_WORD = re.compile(r"\s?[\[({<]\s?(?:at|AT|@|#)\s?[\])}>]\s?")
 _DOT_WORD = re.compile(r"\s?[\[({<]\s?(?:dot|DOT|\.)\s?[\])}>]\s?")
@@ -96,11 +100,21 @@ def masked(entity: str, value: str) -> str:
 
 
 class _Numbers:
-    """Placeholders, numbered within a group in the order in which values first appear."""
+    """Placeholders, numbered within a group in the order in which values first appear.
+
+    Numbering goes on behind the placeholders that a group's texts hold already: a second person must not become the
+    same as the first in a text that was de-identified in part before.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, str, str], int] = {}
         self._used: dict[tuple[int, str], int] = {}
+
+    def keep_clear_of(self, group: int, text: str) -> None:
+        """Note the placeholders in a text of ``group`` as it was before."""
+        for match in _PLACEHOLDER.finditer(text):
+            key = (group, _ENTITY_OF[match[1]])
+            self._used[key] = max(self._used.get(key, 0), int(match[2]))
 
     def placeholder(self, group: int, entity: str, value: str) -> str:
         key = (group, entity, normalised(entity, value))
@@ -117,8 +131,8 @@ def redact(
 
     ``findings`` are those of :meth:`compliance.detect.Detector.scan` on this very column. ``groups`` numbers the
     dialogue of each row: placeholders are numbered within it, and equal values (after :func:`normalised`) share a
-    number; by default each row is its own group. A row with a ``drop_document`` or ``reject`` finding becomes null,
-    so that a caller who forgets to leave it out publishes nothing. Type and chunks of the column stay; rows without
+    number, behind those of placeholders that are there already; by default each row is its own group. A row with a
+    ``drop_document`` or ``reject`` finding becomes null, so that a caller who forgets to leave it out publishes nothing. Type and chunks of the column stay; rows without
     an action are copied by Arrow, not through Python.
     """
     actions: list[Action] = [
@@ -135,6 +149,8 @@ def redact(
     texts = column.take(pa.array(changed_rows)).to_pylist()
     numbers = _Numbers()
     row_groups = changed_rows if groups is None else groups.take(pa.array(changed_rows)).to_numpy()
+    for group, text in _with_placeholders(column, changed_rows, groups):
+        numbers.keep_clear_of(group, text)
     borders = [*first_finding.tolist(), len(rows)]
     spans = changed.select(["start", "end", "entity", "action"]).to_pylist()
     renewed = [
@@ -144,6 +160,21 @@ def redact(
     mask = np.zeros(len(column), np.bool_)
     mask[changed_rows] = True
     return _with_rows(column, mask, pa.array(renewed, column.type)), acted
+
+
+def _with_placeholders(
+    column: Column, changed_rows: np.ndarray[tuple[int], np.dtype[np.uint64]], groups: pa.UInt64Array | None
+) -> Iterator[tuple[int, str]]:
+    """(group, text) of each text with a placeholder in it, among all texts of the groups of ``changed_rows``."""
+    if groups is None:
+        rows = row_groups = changed_rows
+    else:
+        all_groups = groups.to_numpy()
+        rows = np.flatnonzero(np.isin(all_groups, all_groups[changed_rows])).astype(np.uint64)
+        row_groups = all_groups[rows]
+    texts = column.take(pa.array(rows))
+    for index in pc.indices_nonzero(pc.match_substring_regex(texts, _PLACEHOLDER_SHAPE)).to_pylist():
+        yield int(row_groups[index]), texts[index].as_py()
 
 
 def _rewritten(text: str, spans: list[dict[str, object]], group: int, numbers: _Numbers) -> str | None:

@@ -63,7 +63,8 @@ class ReportFacts:
     """All that a report says. ``created`` is the recipe's date, never a clock's.
 
     ``rejects`` counts rows by reason, ``statistics`` holds numbers by name (a value may be a mapping of numbers),
-    ``dedup`` says method and scope with counts. ``complete`` is False when a source was cut short.
+    ``dedup`` says method and scope with counts. ``findings`` are those in the rows of the release, ``removed`` those in
+    documents that the policy left out. ``complete`` is False when a source was cut short.
     """
 
     release: str
@@ -83,6 +84,7 @@ class ReportFacts:
     code_version: str
     complete: bool = True
     remarks: Sequence[str] = field(default_factory=tuple)
+    removed: FindingCounts = field(default_factory=FindingCounts)
 
 
 def build(facts: ReportFacts) -> dict[str, Any]:
@@ -129,6 +131,7 @@ def build(facts: ReportFacts) -> dict[str, Any]:
         ],
         "rejects": dict(sorted(facts.rejects.items())),
         "findings": facts.findings.to_document(),
+        "removed_findings": facts.removed.to_document(),
         "policy": facts.policy.to_document() | {"digest": facts.policy.digest},
         "licence": None
         if licence is None

@@ -86,7 +86,8 @@ def to_markdown(report: Mapping[str, Any]) -> str:
     lines += [f"- 日期 Date: {escape(report['created'])}", f"- 代码版本 Code: {escape(report['code_version'])}"]
     lines += [f"- 配方摘要 Recipe digest: {_code(report['recipe_digest'])}"]
     lines += [f"- 策略 Policy: {escape(report['policy']['name'])} {_code(report['policy']['digest'])}", ""]
-    lines += [f"> {escape(remark)}" for remark in report["remarks"]]
+    for remark in report["remarks"]:
+        lines += [f"> {escape(remark)}", ""]
     for part in (_licence, _sources, _stages, _rejects, _findings, _dedup, _splits, _statistics):
         lines += part(report)
     return "\n".join(lines).rstrip() + "\n"
@@ -139,8 +140,23 @@ def _rejects(report: Mapping[str, Any]) -> list[str]:
 
 
 def _findings(report: Mapping[str, Any]) -> list[str]:
+    lines = ["## 个人信息 Personal data", ""]
+    counts, removed = report["findings"], report["removed_findings"]
+    if not counts["cells"]:
+        lines += ["没有发现。None found.", ""]
+    else:
+        lines += ["各列为置信度区间。Columns are score bands.", "", *_finding_table(counts)]
+        detectors = [(escape(name), _number(count)) for name, count in counts["detectors"].items()]
+        lines += _table(("规则 Detector", "次数 Findings"), detectors)
+    if removed["cells"]:
+        lines += ["### 已随文档移除 Removed with their documents", ""]
+        lines += ["这些文档不在发布版本中。These documents are not in the release.", "", *_finding_table(removed)]
+    return lines
+
+
+def _finding_table(counts: Mapping[str, Any]) -> list[str]:
     cells: dict[tuple[str, str], dict[str, int]] = {}
-    for cell in report["findings"]["cells"]:
+    for cell in counts["cells"]:
         cells.setdefault((cell["entity"], cell["action"]), {})[cell["band"]] = cell["count"]
     rows = [
         (
@@ -149,13 +165,7 @@ def _findings(report: Mapping[str, Any]) -> list[str]:
         )
         for (entity, action), bands in cells.items()
     ]  # fmt: skip
-    head = ("类型 Entity", "处理 Action", *BANDS, "合计 Total")
-    detectors = [(escape(name), _number(count)) for name, count in report["findings"]["detectors"].items()]
-    lines = ["## 个人信息 Personal data", ""]
-    if not rows:
-        return [*lines, "没有发现。None found.", ""]
-    lines += ["各列为置信度区间。Columns are score bands.", ""]
-    return [*lines, *_table(head, rows), *_table(("规则 Detector", "次数 Findings"), detectors)]
+    return _table(("类型 Entity", "处理 Action", *BANDS, "合计 Total"), rows)
 
 
 def _dedup(report: Mapping[str, Any]) -> list[str]:

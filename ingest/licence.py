@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from compliance.licences import Evidence, Licence, parse, recognise, too_lax
@@ -26,6 +26,15 @@ class ReleaseLicence:
     evidence: tuple[Evidence, ...]
     text: bytes | None
     warnings: tuple[str, ...]
+    by_folder: Mapping[Path, str] = field(default_factory=dict)
+    """What the licence file of a folder was recognised as."""
+
+    def of_source(self, path: Path) -> str:
+        """The expression for one source file: of the nearest recognised licence file above it, else the release's."""
+        for folder in path.resolve().parents:
+            if folder in self.by_folder:
+                return self.by_folder[folder]
+        return self.licence.expression if self.licence else ""
 
 
 def find_files(sources: Sequence[Path]) -> list[Path]:
@@ -50,6 +59,7 @@ def decide(recipe: Recipe, sources: Sequence[Path]) -> ReleaseLicence:
     evidence: list[Evidence] = []
     texts: list[bytes] = []
     read: list[Licence] = []
+    by_folder: dict[Path, str] = {}
     for path in find_files(sources):
         data = path.read_bytes()
         recognised = recognise(data.decode("utf-8", "replace")) or ""
@@ -57,6 +67,7 @@ def decide(recipe: Recipe, sources: Sequence[Path]) -> ReleaseLicence:
         texts.append(data)
         if recognised:
             read.append(parse(recognised))
+            by_folder.setdefault(path.parent, recognised)
     if recipe.licence and stated:
         digest = hashlib.sha256(recipe.to_yaml().encode()).hexdigest()
         evidence.append(Evidence(file="recipe.yaml", sha256=digest, note=f"the recipe states {stated.expression}"))
@@ -66,7 +77,7 @@ def decide(recipe: Recipe, sources: Sequence[Path]) -> ReleaseLicence:
     if licence is None:
         return ReleaseLicence(None, tuple(evidence), texts[0] if texts else None, ())
     text = texts[0] if texts else _statement(licence, evidence)
-    return ReleaseLicence(licence, tuple(evidence), text, tuple(too_lax(licence, read)))
+    return ReleaseLicence(licence, tuple(evidence), text, tuple(too_lax(licence, read)), by_folder)
 
 
 def _statement(licence: Licence, evidence: Sequence[Evidence]) -> bytes:

@@ -25,6 +25,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from compliance.detect import Detector
+from compliance.finding_counts import FindingCounts
 from compliance.policy import Policy
 from ingest import rejects, rows
 from ingest.deidentify import FINDINGS_SCHEMA
@@ -71,6 +72,8 @@ class Part:
     key: str
     members: tuple[Member, ...]
     files: dict[str, tuple[int, str]]
+    removed: dict[str, Any]
+    """Counts of the findings in documents that the policy left out (:meth:`FindingCounts.to_document`)."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Work time by stage; not part of what is compared."""
 
@@ -79,7 +82,7 @@ class Part:
         """Read what ``part.json`` holds."""
         files = {name: (int(size), str(sha256)) for name, (size, sha256) in value["files"].items()}
         members = tuple(Member(**member) for member in value["members"])
-        return cls(value["key"], members, files, value["seconds"])
+        return cls(value["key"], members, files, value["removed"], value["seconds"])
 
     @property
     def rows(self) -> int:
@@ -172,6 +175,7 @@ def _make(task: PartTask, folder: Path) -> Part:
     policy = Policy.from_document(task.policy)
     seconds: dict[str, float] = defaultdict(float)
     members: list[Member] = []
+    removed = FindingCounts()
     with (
         _Sinks(folder, task.schema) as sinks,
         pa.ipc.new_file(str(folder / "rejects.arrow"), rejects.PART_SCHEMA, options=_COMPRESSED) as refusals,
@@ -179,20 +183,28 @@ def _make(task: PartTask, folder: Path) -> Part:
         for number, (file, split) in enumerate(task.members):
             maker = rows.RowMaker(file.sha256, task.schema, file.converter(), _detector(), policy)
             first_row = sum(member.rows for member in members)
-            member, refused = _read_member(file, split, maker, sinks, first_row, seconds)
+            member, refused = _read_member(file, split, maker, sinks, first_row, removed, seconds)
             members.append(member)
             if refused:
                 refusals.write_table(rejects.to_table(refused, number))
     names = ("rows.arrow", "index.arrow", "findings.arrow", "rejects.arrow")
     files = {name: ((folder / name).stat().st_size, _sha256(folder / name)) for name in names}
     times = {stage: round(value, 4) for stage, value in seconds.items()}
-    return Part(task.key, tuple(members), files, times)
+    return Part(task.key, tuple(members), files, removed.to_document(), times)
 
 
 def _read_member(
-    file: SourceFile, split: Split, maker: rows.RowMaker, sinks: _Sinks, first_row: int, seconds: dict[str, float]
+    file: SourceFile,
+    split: Split,
+    maker: rows.RowMaker,
+    sinks: _Sinks,
+    first_row: int,
+    removed: FindingCounts,
+    seconds: dict[str, float],
 ) -> tuple[Member, list[Reject]]:
-    """One split into ``sinks``, whose next row is number ``first_row`` of the part."""
+    """One split into ``sinks``, whose next row is number ``first_row`` of the part; findings in documents that are left
+    out are added to ``removed``.
+    """
     refused: list[Reject] = []
     rows_in = count = 0
     truncated = False
@@ -210,6 +222,7 @@ def _read_member(
             continue
         made = maker.make(batch, first_row=first_row + count, seconds=seconds)
         refused += made.rejects
+        removed.add(made.removed)
         count += made.rows.num_rows
         begun = time.process_time()
         if made.rows.num_rows:

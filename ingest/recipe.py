@@ -6,6 +6,7 @@ import datetime
 import difflib
 import hashlib
 import re
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
@@ -153,7 +154,25 @@ def load(path: Path) -> Recipe:
         return Recipe.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise _explain(path, node, first["loc"], str(first["type"]), str(first["msg"])) from error
+        message = _plain(str(first["type"]), str(first["msg"]), first.get("ctx", {}))
+        raise _explain(path, node, first["loc"], str(first["type"]), message) from error
+
+
+_EXPECTED = (
+    ("date", "must be a date such as 2026-05-31"),
+    ("string", "must be text; put it in quotes"),
+    ("list", "must be a list"),
+    ("dict", "must be a mapping, a setting on each line"),
+    ("model", "must be a mapping, a setting on each line"),
+    ("missing", "is missing"),
+)
+
+
+def _plain(kind: str, message: str, context: Mapping[str, Any]) -> str:
+    """What a value must be, in words of YAML instead of Python."""
+    if kind == "literal_error":
+        return f"must be one of {context['expected']}"
+    return next((text for name, text in _EXPECTED if kind.startswith(name)), message.removeprefix("Value error, "))
 
 
 def _refuse_repeated(path: Path, node: yaml.Node) -> None:
@@ -182,9 +201,9 @@ def _explain(path: Path, node: yaml.Node, loc: tuple[int | str, ...], kind: str,
             node = node.value[step]
             line = node.start_mark.line + 1
     name = ".".join(str(step) for step in loc)
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "invalid_key"):
         known = sorted({*Recipe.model_fields, *MapRule.model_fields} - {"canonical"} | {"schema"})
         close = difflib.get_close_matches(str(loc[-1]), known, n=1)
         hint = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(Recipe.model_fields)}."
         return RecipeError(path, line, f"{name!r} is not a setting", hint)
-    return RecipeError(path, line, f"{name}: {message.removeprefix('Value error, ')}")
+    return RecipeError(path, line, f"{name}: {message}")

@@ -59,6 +59,8 @@ class RowBatch:
     rows: pa.RecordBatch
     index: pa.RecordBatch
     findings: pa.Table
+    removed: pa.Table
+    """The findings of rows that the policy left out; there are no rows for them to point to."""
     rejects: list[Reject]
 
 
@@ -127,7 +129,7 @@ class RowMaker:
             names = [row.identifier for row in draft.rows]
             metas = [row.meta for row in draft.rows]
             found = deidentify(texts, owners, fields, names, metas, self._detector, self._policy)
-            texts, owners, fields = self._drop(draft, found, owners, fields, refused)
+            texts, removed = self._drop(draft, found, owners, fields, refused)
         with _timed(seconds, "columns"):
             identifiers = pa.array(self._identifiers(draft), pa.large_string())
             meta = pa.array([canonical_meta(row.meta) for row in draft.rows], pa.large_string())
@@ -135,7 +137,7 @@ class RowMaker:
         with _timed(seconds, "sign"):
             index = self._index(draft, texts, meta)
         findings = _with_ids(found, identifiers, first_row)
-        return RowBatch(rows, index, findings, refused)
+        return RowBatch(rows, index, findings, removed, refused)
 
     def _convert(self, batch: Batch, refused: list[Reject]) -> _Draft:
         draft = _Draft([], [])
@@ -198,20 +200,24 @@ class RowMaker:
 
     def _drop(
         self, draft: _Draft, found: Redacted, owners: Any, fields: Sequence[str], refused: list[Reject]
-    ) -> tuple[pa.LargeStringArray, Any, Sequence[str]]:
-        """Apply the policy's decisions about whole rows: documents to leave out, identifiers to derive."""
+    ) -> tuple[pa.LargeStringArray, pa.Table]:
+        """Apply the decisions about whole rows, documents to leave out and identifiers to derive.
+
+        Gives the texts that stay and the findings of those that go.
+        """
         for row in found.named:
             draft.rows[row].identifier = None
         if not found.dropped:
-            return found.texts, owners, fields
+            return found.texts, found.findings.slice(0, 0)
         refused += [Reject(draft.lines[row], None, None, reason) for row, reason in sorted(found.dropped.items())]
         kept = [row for row in range(len(draft.rows)) if row not in found.dropped]
         places = found.findings["row"].to_numpy()
         staying = np.isin(places, kept)
         renumbered = np.searchsorted(np.array(kept, np.uint64), places[staying]).astype(np.uint64)
-        findings = found.findings.filter(pa.array(staying))
+        findings, removed = found.findings.filter(pa.array(staying)), found.findings.filter(pa.array(~staying))
         found.findings = findings.set_column(0, findings.schema.field(0), pa.array(renumbered, pa.uint64()))
-        return self._narrow(draft, found.texts, owners, fields, kept)
+        texts, _, _ = self._narrow(draft, found.texts, owners, fields, kept)
+        return texts, removed
 
     def _identifiers(self, draft: _Draft) -> list[str]:
         return [

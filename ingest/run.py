@@ -151,7 +151,7 @@ def ingest(request: Request, client: Client, reporter: Reporter) -> Outcome:
         _refuse_nothing(account, folder)
         files = _finish_release(work, shards, rows, account, findings)
         cut = _cut_files(work, parts)
-        _write_reports(work, shards, per_file, account, findings, complete=not cut)
+        _write_reports(work, shards, per_file, account, findings, parts, complete=not cut)
         release = None if cut else _publish(work, client, files, account)
         size = sum(file.size for file in files)
         seconds = time.monotonic() - begun
@@ -313,6 +313,7 @@ def _write_reports(
     per_file: Sequence[accounts.Account],
     account: accounts.Account,
     findings: FindingCounts,
+    parts: Sequence[Part],
     *,
     complete: bool,
 ) -> None:
@@ -332,7 +333,12 @@ def _write_reports(
         created=request.recipe.created,
         sources=[
             report.SourceFacts(
-                file.label, file.sha256, file.size_bytes, _form(file.layout.kind, file.shape), one.rows_in
+                file.label,
+                file.sha256,
+                file.size_bytes,
+                _form(file.layout.kind, file.shape),
+                one.rows_in,
+                work.licence.of_source(file.path),
             )
             for file, one in zip(plan.files, per_file, strict=True)
         ],
@@ -342,6 +348,7 @@ def _write_reports(
         ],
         rejects=account.rejected,
         findings=findings,
+        removed=FindingCounts.total(FindingCounts.from_document(part.removed) for part in parts),
         licence=work.licence.licence,
         evidence=work.licence.evidence,
         source_urls=request.recipe.source_urls,

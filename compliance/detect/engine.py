@@ -198,12 +198,13 @@ def _table(shadow: Shadow, placed: list[_Placed]) -> pa.Table:
     documents = np.array([item.document for item in placed], np.int64)
     starts = np.array([item.start for item in placed], np.int64)
     ends = np.array([item.end for item in placed], np.int64)
-    start_points, end_points = _code_points(shadow, placed)
+    start_bytes, end_bytes = shadow.original_starts(starts, documents), shadow.original_ends(ends, documents)
+    start_points, end_points = _code_points(shadow.source or shadow, documents, start_bytes, end_bytes)
     columns = [
         shadow.rows[documents].astype(np.uint64),
         [item.entity for item in placed],
-        shadow.original(starts, documents).astype(np.uint64),
-        shadow.original(ends, documents).astype(np.uint64),
+        start_bytes.astype(np.uint64),
+        end_bytes.astype(np.uint64),
         start_points,
         end_points,
         np.array([item.score for item in placed], np.float32),
@@ -213,16 +214,21 @@ def _table(shadow: Shadow, placed: list[_Placed]) -> pa.Table:
     return pa.table(arrays, schema=FINDINGS_SCHEMA)
 
 
-def _code_points(shadow: Shadow, placed: list[_Placed]) -> tuple[list[int], list[int]]:
+def _code_points(
+    plain: Shadow, documents: Positions, start_bytes: Positions, end_bytes: Positions
+) -> tuple[list[int], list[int]]:
     """Code-point offsets of findings sorted by place, each document's bytes counted once."""
     starts: list[int] = []
     ends: list[int] = []
-    document, at, points = -1, 0, 0
-    for item in placed:
-        if item.document != document:
-            document, at, points = item.document, int(shadow.starts[item.document]), 0
-        for border, result in ((item.start, starts), (item.end, ends)):
-            points += len(bytes(shadow.buffer[at:border]).translate(None, _CONTINUATION_BYTES))
+    current, at, points = -1, 0, 0
+    homes = plain.starts[documents]
+    for document, start, end in zip(
+        documents.tolist(), (homes + start_bytes).tolist(), (homes + end_bytes).tolist(), strict=True
+    ):
+        if document != current:
+            current, at, points = document, int(plain.starts[document]), 0
+        for border, result in ((start, starts), (end, ends)):
+            points += len(bytes(plain.buffer[at:border]).translate(None, _CONTINUATION_BYTES))
             at = border
             result.append(points)
     return starts, ends

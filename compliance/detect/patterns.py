@@ -23,6 +23,8 @@ _WIDE_GAP = (
 )
 _WIDE_DOT = rb"(?:\xe2\x80[\xa2\xa7]|\xe2\x88\x99|\xe2\x8b\x85|\xe2\x97\x8f|\xe3\x83\xbb|\xef\xbd\xa5|\xef\xbc\x8e)"
 
+_INVISIBLE = rb"(?:\xe2\x80[\x8b-\x8f\xaa-\xae]|\xe2\x81[\xa0-\xa4\xa6-\xa9]|\xef\xbb\xbf|\xc2\xad|\xe1\xa0\x8e)"
+
 # Written out, because Hyperscan matches literals twice as fast as the class, whose first two bytes every ，has too.
 _WIDE_DIGIT_OR_CAPITAL = b"|".join(chr(code).encode() for code in (*range(0xFF10, 0xFF1A), *range(0xFF20, 0xFF3B)))
 
@@ -34,8 +36,11 @@ FOLDING_GATE = (
     rb"\xef\xbc\x8b86",
     rb"[0-9A-Za-z]\xef\xbc[\x8e\xbf][0-9A-Za-z]",
     rb"[A-Za-z]" + _WIDE_DOT + rb"[0-9A-Za-z]",
+    rb"[0-9A-Za-z@.]" + _INVISIBLE,
+    _INVISIBLE + rb"[0-9A-Za-z@.]",
 )
-"""Where one of these occurs, the document is scanned again with its full-width forms folded (see ``shadow``)."""
+"""Where one of these occurs, the document is scanned again with its full-width forms folded and invisible characters left out
+(see ``shadow``)."""
 
 
 def patterns_of(entities: Sequence[str]) -> tuple[Pattern, ...]:

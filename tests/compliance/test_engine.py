@@ -149,3 +149,27 @@ def test_a_document_with_many_findings_is_scanned_in_one_go() -> None:
     rows = spans(pa.array(["x", text]))
     assert len(rows) == 20_000
     assert rows[-1] == (1, 19_999 * 12, 19_999 * 12 + 11, "mobile")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("电话：138\u200b0013\u200b8000。", "138\u200b0013\u200b8000"),
+        ("\ufeff１３８\u200b００１３８０００\u200b！", "１３８\u200b００１３８０００"),
+        ("👨\u200d👩文\u200b13800138000\u200b文", "13800138000"),
+        ("x\u200b a\u200db@exam\u00adple.com.", "a\u200db@exam\u00adple.com"),
+        ("文\u202e110101\u206019900307\ufeff8515\u202c", "110101\u206019900307\ufeff8515"),
+        ("来自 8.8\u200b.4.4", "8.8\u200b.4.4"),
+        ("邮箱 a@example.com.", "a@example.com"),
+        ("邮箱 <a@example.com>,", "a@example.com"),
+        ("电话：8613800138000", "8613800138000"),
+        ("86-138 0013 8000号", "86-138 0013 8000"),
+        ("(86)13800138000", "(86)13800138000"),
+    ],
+)
+def test_a_value_is_found_whole_and_nothing_beside_it(text: str, value: str) -> None:
+    texts = ["文\u200b", text, "1\u200b2"]
+    (finding,) = Detector().scan(pa.array(texts, pa.large_string())).to_pylist()
+    assert finding["row"] == 1
+    assert text[finding["start"] : finding["end"]] == value
+    assert text.encode()[finding["start_byte"] : finding["end_byte"]].decode() == value

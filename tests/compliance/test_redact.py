@@ -140,3 +140,21 @@ def test_no_planted_value_survives_and_nothing_else_changes(
                 rest = rest.replace(f"<{name}_{number}>", "\x00")
         assert rest.split("\x00") == between
         assert rest.count("\x00") == len(parts)
+
+
+def test_numbers_go_on_behind_placeholders_that_a_dialogue_holds_already() -> None:
+    column = pa.array(["<手机号_3>", "13800138000", "+86 138 0013 8000 与 13900139000", "<邮箱_7>13800138000"])
+    redacted, _ = redact(column, Detector().scan(column), Policy.load("standard"), pa.array([0, 0, 0, 1], pa.uint64()))
+    assert redacted.to_pylist() == ["<手机号_3>", "<手机号_4>", "<手机号_4> 与 <手机号_5>", "<邮箱_7><手机号_1>"]
+
+
+def test_without_groups_a_document_is_its_own() -> None:
+    column = pa.array(["<手机号_3>13800138000", "13800138000"])
+    redacted, _ = redact(column, Detector().scan(column), Policy.load("standard"))
+    assert redacted.to_pylist() == ["<手机号_3><手机号_4>", "<手机号_1>"]
+
+
+def test_spellings_with_invisible_characters_are_the_same_value() -> None:
+    column = pa.array(["13800138000 138\u200b0013\u20608000 a@b.com a\u200d@b.\u00adcom 京A12345 京A\u200b12345"])
+    redacted, _ = redact(column, Detector().scan(column), Policy.load("standard"))
+    assert redacted.to_pylist() == ["<手机号_1> <手机号_1> <邮箱_1> <邮箱_1> <车牌号_1> <车牌号_1>"]

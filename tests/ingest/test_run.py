@@ -16,6 +16,7 @@ from compliance.policy import Policy
 from ingest.readers.batch import MAX_RECORD_BYTES
 from openshelf.errors import OpenshelfError
 from tests.ingest.conftest import Run, findings_of, rejects_of, rows_of, write_jsonl
+from tests.support.shared_data import shared
 
 
 def test_a_mixed_folder_adds_up_and_keeps_its_order(run: Run, tmp_path: Path, client: Client) -> None:
@@ -234,6 +235,31 @@ def test_a_policy_may_drop_documents_and_they_are_accounted_for(run: Run, tmp_pa
     assert outcome.account.rejected == {"policy": 1}
     assert [row["text"] for row in rows_of(outcome)] == ["没有", "a***@example.com 邮箱"]
     assert [(row["entity"], row["action"]) for row in findings_of(outcome)] == [("email", "mask")]
+    report = json.loads((outcome.folder / "report" / "report.json").read_text("utf-8"))
+    assert [(cell["entity"], cell["count"]) for cell in report["findings"]["cells"]] == [("email", 1)]
+    assert [(cell["entity"], cell["action"], cell["count"]) for cell in report["removed_findings"]["cells"]] == [
+        ("mobile", "drop_document", 1)
+    ]
+    page = (outcome.folder / "report" / "report.md").read_text("utf-8")
+    assert "### 已随文档移除 Removed with their documents\n" in page
+
+
+def test_the_report_names_each_sources_licence_and_parts_its_remarks(run: Run, tmp_path: Path) -> None:
+    mit = shared("licensee") / "LICENSE.md"
+    for name in ("one", "two"):
+        write_jsonl(tmp_path / name / "x.jsonl", [{"text": name}])
+        (tmp_path / name / "notes.xyz").touch()
+    (tmp_path / "one" / "LICENSE").write_bytes(mit.read_bytes())
+    outcome = run(tmp_path / "one", tmp_path / "two", licence="CC-BY-4.0")
+    report = json.loads((outcome.folder / "report" / "report.json").read_text("utf-8"))
+    assert [(source["name"], source["licence"]) for source in report["sources"]] == [
+        ("one/x.jsonl", "MIT"),
+        ("two/x.jsonl", "CC-BY-4.0"),
+    ]
+    lines = (outcome.folder / "report" / "report.md").read_text("utf-8").splitlines()
+    remarks = [index for index, line in enumerate(lines) if line.startswith("> ")]
+    assert len(remarks) >= 2
+    assert all(not lines[index + 1] for index in remarks)
 
 
 def test_the_report_and_the_side_cars_are_attached_and_not_in_the_release(
