@@ -106,7 +106,13 @@ class FileHandle:
         cache.hold(spec.sha256)
         self._sealed = cache.open_sealed(spec.sha256, spec.size)
         if self._sealed is None:
-            self._fill = fills.acquire(spec, place)
+            fill = fills.acquire(spec, place)
+            # Between the two, an earlier fill may have sealed the file and ended.
+            self._sealed = cache.open_sealed(spec.sha256, spec.size) if cache.is_sealed(spec.sha256) else None
+            if self._sealed is None:
+                self._fill = fill
+            else:
+                fills.release(fill)
 
     def sealed_fd(self) -> int | None:
         """A descriptor of the sealed file, if the file is complete by now."""

@@ -19,6 +19,7 @@ from typing import Any, Literal
 from mountd import control, worker
 from mountd.duties import Identity, end, handle_command
 from mountd.interfaces import MountConfig
+from mountd.kernel.answers import largest_read_bytes
 from mountd.kernel.device import DeviceError, clone, handshake, why_no_passthrough
 from mountd.kernel.holders import holders_of
 from mountd.kernel.mounting import (
@@ -136,9 +137,10 @@ class Supervisor:
 
     def _open_kernel(self) -> str:
         """Mount through the device; why there is no passthrough, or an empty text."""
-        device = mount(self._config.mountpoint)
+        max_read_bytes = largest_read_bytes()
+        device = mount(self._config.mountpoint, max_read_bytes)
         self._devices = (device,)
-        agreed = handshake(device, passthrough=self._passthrough, resend=self._resend)
+        agreed = handshake(device, max_read_bytes, passthrough=self._passthrough, resend=self._resend)
         self._resend = agreed.resend
         # The clones stay open here: closing one fails the requests that were read from it.
         self._devices += tuple(clone(device) for _ in range(CLONES - 1))

@@ -1,7 +1,7 @@
 """Where things lie in the cache folder, who may use it, and what it lies on.
 
 <cache>/                       0700, of the daemon's user; `lock`: one daemon per cache; `format`: version
-<cache>/objects/ab/<sha256>    sealed files: complete, verified, fsynced, renamed, 0444
+<cache>/objects/ab/<sha256>    sealed files: complete, verified, fsynced, renamed, 0444 (0400: not fsynced yet)
 <cache>/partial/<sha256>       sparse, with <sha256>.chunks: one byte per chunk
 <cache>/manifests/<sha256>.arrow, <cache>/records/…   verified manifests and signed release records
 <cache>/index.sqlite           sizes and last use of objects; <cache>/names.sqlite: the last good feed state
@@ -21,6 +21,8 @@ from openshelf.errors import OpenshelfError
 
 FORMAT = "1"
 SEALED_MODE = 0o444
+UNSETTLED_MODE = 0o400
+"""The mode of a small sealed file whose bytes may not be on the disk yet (:mod:`mountd.cache.settling`)."""
 OVERLAYFS_TYPES = frozenset({"overlay", "overlayfs", "fuse.fuse-overlayfs"})
 
 

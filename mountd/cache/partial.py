@@ -10,7 +10,7 @@ from blake3 import blake3
 
 from catalog.manifest import CHUNK_BYTES
 from mountd.cache.chunks import ChunkMap, ChunkState
-from mountd.cache.layout import SEALED_MODE
+from mountd.cache.layout import SEALED_MODE, UNSETTLED_MODE
 
 BLOCK_BYTES = 4096
 
@@ -68,11 +68,7 @@ class PartialFile:
     def write(self, index: int, data: bytes | bytearray | memoryview) -> None:
         """Store chunk ``index``, whose bytes the caller has checked, and mark it. OSError when the disk refuses."""
         position, _ = self.spec.chunk_range(index)
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(self.descriptor, view, position)
-            position += written
-            view = view[written:]
+        _write_all(self.descriptor, data, position)
         self.chunks.written(index)
 
     def confirm(self, index: int) -> bool:
@@ -104,14 +100,47 @@ class PartialFile:
 
     def rename(self, destination: Path) -> None:
         """Give the durable file its sealed name; the descriptor goes on reading it."""
-        destination.parent.mkdir(mode=0o700, exist_ok=True)
-        self._path.rename(destination)
+        _rename(self._path, destination)
         chunks_path(self._path).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the descriptors; the file stays."""
         self.chunks.close()
         os.close(self.descriptor)
+
+
+def write_whole(spec: FileSpec, data: bytes | bytearray | memoryview, path: Path, destination: Path) -> int:
+    """Give a file of one chunk, whose bytes the caller has checked, its sealed name by way of ``path``: a descriptor.
+
+    It is not durable yet. OSError when the disk refuses.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        _write_all(descriptor, data, 0)
+        os.utime(descriptor, ns=(spec.mtime_ns, spec.mtime_ns))
+        os.fchmod(descriptor, UNSETTLED_MODE)
+        _rename(path, destination)
+    except OSError:
+        os.close(descriptor)
+        path.unlink(missing_ok=True)
+        raise
+    return descriptor
+
+
+def _write_all(descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, position)
+        position += written
+        view = view[written:]
+
+
+def _rename(path: Path, destination: Path) -> None:
+    try:
+        path.rename(destination)
+    except FileNotFoundError:
+        destination.parent.mkdir(mode=0o700, exist_ok=True)
+        path.rename(destination)
 
 
 def chunks_path(path: Path) -> Path:

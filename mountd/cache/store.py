@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from mountd.cache.index import Index, IndexRow
-from mountd.cache.layout import CacheError, CacheLock, Layout, is_overlay
-from mountd.cache.partial import FileSpec, PartialFile, chunks_path, disk_bytes, remove_partial
+from mountd.cache.layout import SEALED_MODE, CacheError, CacheLock, Layout, is_overlay
+from mountd.cache.partial import FileSpec, PartialFile, chunks_path, disk_bytes, remove_partial, write_whole
+from mountd.cache.settling import Settling
 from openshelf.units import format_size
 
 log = logging.getLogger("openshelf.mount.cache")
@@ -51,6 +53,8 @@ class Cache:
         self._failed_at = float("-inf")
         self._said_at = float("-inf")
         self._logged: dict[str, float] = {}
+        self._unsettled: dict[bytes, object] = {}
+        self._settling = Settling(layout.object_path, layout.root, self._settled)
         self._index = self._open_index()
         self._recount_partials()
         self._total = self._index.total_bytes()
@@ -80,7 +84,8 @@ class Cache:
         return cache
 
     def close(self) -> None:
-        """Write the index and give the lock back."""
+        """Write what is not on the disk yet and the index, and give the lock back."""
+        self._settling.close()
         try:
             self._index.close()
         except sqlite3.Error as error:
@@ -103,7 +108,7 @@ class Cache:
         return self._failure if time.monotonic() - self._said_at < SHOWN_S else ""
 
     def open_sealed(self, sha256: bytes, size: int) -> int | None:
-        """A descriptor of the sealed file, or None when it is not there; a file of another size is removed."""
+        """A descriptor of the sealed file, or None when it is not there; a file that a crash has damaged is removed."""
         try:
             descriptor = os.open(self.layout.object_path(sha256), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -112,13 +117,31 @@ class Cache:
         except OSError as error:
             self.note_failure(error)
             return None
-        if os.fstat(descriptor).st_size != size:
+        reason = self._damage(descriptor, sha256, size)
+        if reason:
             os.close(descriptor)
-            log.error("The cached file %s has the wrong size and is fetched again.", sha256.hex())
+            log.error("The cached file %s %s and is fetched again.", sha256.hex(), reason)
             self.discard(sha256)
             return None
         self.touch(sha256)
         return descriptor
+
+    def _damage(self, descriptor: int, sha256: bytes, size: int) -> str:
+        """What is wrong with a sealed file: its size, or after an unclean end the bytes of one that was not settled."""
+        state = os.fstat(descriptor)
+        if state.st_size != size:
+            return "has the wrong size"
+        if state.st_mode & SEALED_MODE == SEALED_MODE or sha256 in self._unsettled:
+            return ""
+        try:
+            with open(descriptor, "rb", closefd=False) as stream:
+                if hashlib.file_digest(stream, "sha256").digest() != sha256:
+                    return "was not whole on the disk"
+            os.fsync(descriptor)
+            os.fchmod(descriptor, SEALED_MODE)
+        except OSError as error:
+            return f"cannot be read ({error.strerror})"
+        return ""
 
     def is_sealed(self, sha256: bytes) -> bool:
         """Whether the file is complete in the cache."""
@@ -188,13 +211,74 @@ class Cache:
             return False
         return True
 
+    def store_whole(self, spec: FileSpec, data: bytes | bytearray | memoryview) -> int | None:
+        """Seal a file of one chunk with its checked bytes: a descriptor of it, or None as with :meth:`write_chunk`.
+
+        It becomes durable a moment later, together with others.
+        """
+        if not self._writable():
+            return None
+        sha256, token = spec.sha256, object()
+        try:
+            with self._lock:
+                if not self._admit_whole(sha256, disk_bytes(spec.size), token):
+                    return None
+            path, destination = self.layout.partial_path(sha256), self.layout.object_path(sha256)
+            descriptor = write_whole(spec, data, path, destination)
+            with self._lock:
+                if self._unsettled.get(sha256) is token:
+                    self._index.put(sha256, disk_bytes(spec.size), sealed=True)
+                    self._settling.add(sha256, token)
+                else:  # withdrawn meanwhile
+                    destination.unlink(missing_ok=True)
+        except (OSError, sqlite3.Error) as error:
+            self.discard(sha256)
+            self.note_failure(error)
+            return None
+        return descriptor
+
+    def _admit_whole(self, sha256: bytes, needed: int, token: object) -> bool:
+        """Make room for a file of one chunk and enter it. The lock is held."""
+        self.discard(sha256)
+        if not self._reserve(needed):
+            return False
+        try:
+            self._index.put(sha256, needed, sealed=False)
+        except sqlite3.Error:
+            self._total -= needed
+            raise
+        self._unsettled[sha256] = token
+        return True
+
+    def _settled(self, batch: Mapping[bytes, object], failure: OSError | None) -> None:
+        """Small files have reached the disk, or could not."""
+        for sha256, token in batch.items():
+            with self._lock:
+                if self._unsettled.get(sha256) is not token:
+                    continue  # removed meanwhile, and perhaps sealed anew
+                try:
+                    if failure is not None:
+                        raise failure
+                    self.layout.object_path(sha256).chmod(SEALED_MODE)
+                except OSError as error:
+                    self.note_failure(error)
+                    self.discard(sha256)
+                self._unsettled.pop(sha256, None)
+
     def seal(self, partial: PartialFile) -> bool:
-        """Give a complete file its sealed name; False when the disk refuses (it stays partial)."""
+        """Give a complete file its sealed name; False when the disk refuses: it stays partial, or is discarded when its
+        bytes may be lost."""
         sha256 = partial.spec.sha256
         if sha256 not in self._partial_bytes or not self._writable():
             return False
         try:
             partial.make_durable()
+        except OSError as error:
+            # The kernel says once that pages were lost, and drops them: no later fsync may be believed.
+            self.note_failure(error)
+            self.discard(sha256)
+            return False
+        try:
             with self._lock:
                 if sha256 not in self._partial_bytes:
                     return False
@@ -258,8 +342,12 @@ class Cache:
                 place = (use, row.sha256)
                 yield row
 
+    def is_partial(self, sha256: bytes) -> bool:
+        """Whether a partial file is in the cache."""
+        return sha256 in self._partial_bytes
+
     def _remove(self, row: IndexRow) -> None:
-        if row.sealed:
+        if (self._unsettled.pop(row.sha256, None) is not None) or row.sealed:
             freed = row.disk_bytes
             self.layout.object_path(row.sha256).unlink(missing_ok=True)
         else:

@@ -30,8 +30,9 @@ def umount(
       openshelf umount /public --lazy
     """
     mountpoint = canonical(directory)
+    pids: list[int] = []
     try:
-        control.ask(mountpoint, "unmount", lazy=lazy)
+        pids = control.ask(mountpoint, "unmount", lazy=lazy)["pids"]
     except control.NotMounted:
         present = mounted_at(mountpoint)
         if present is None or present.type != FILESYSTEM_TYPE:
@@ -39,7 +40,8 @@ def umount(
         end(mountpoint, lazy=lazy)  # a mount whose daemon is gone
     if not lazy:
         deadline = time.monotonic() + _GONE_WITHIN_S
-        while control.answers(mountpoint) and time.monotonic() < deadline:
+        # Its cache may be used again when this returns, by another mount too.
+        while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
             time.sleep(0.02)
     if as_json:
         emit_json({"unmounted": str(mountpoint), "lazy": lazy})

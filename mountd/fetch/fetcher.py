@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import Protocol
 
 from catalog.client.errors import Forbidden, InvalidRequest, NotFound, RedirectRefused, Unauthorised
@@ -25,8 +26,8 @@ _FINAL = (Unauthorised, Forbidden, NotFound, InvalidRequest, RedirectRefused)
 class ObjectSource(Protocol):
     """Where objects are read: :class:`catalog.client.Client`."""
 
-    def read_object_into(self, sha256: str, start: int, buffer: memoryview) -> int:
-        """Fill ``buffer`` from byte ``start`` of the object; the number of bytes written. OpenshelfError if not."""
+    def read_object_parts(self, sha256: str, start: int, length: int, buffer: memoryview) -> Iterator[memoryview]:
+        """``length`` bytes from byte ``start`` of the object, in ``buffer`` part by part. OpenshelfError if not."""
 
 
 class FetchFailed(OpenshelfError):
@@ -81,32 +82,33 @@ class Fetcher:
 
     def read(self, stored: bytes, start: int, buffer: memoryview) -> None:
         """Fill ``buffer`` from byte ``start`` of the object with digest ``stored``; :class:`FetchFailed` if not."""
-        end = time.monotonic() + self.deadline_s
-        attempt = 0
-        while True:
-            reason = self._attempt(stored, start, buffer)
-            if reason is None:
-                return
-            error, final = reason
-            pause = random.uniform(0.5, 1.0) * min(FIRST_PAUSE_S * 2**attempt, LONGEST_PAUSE_S)  # noqa: S311
-            if final or time.monotonic() + pause > end or self._stopped.wait(pause):
-                raise FetchFailed(
-                    "fetch_failed",
-                    f"Object {stored.hex()} could not be read from byte {start} on ({len(buffer)} bytes): {error}",
-                )
-            attempt += 1
-            self.counters.add("fetch_retries")
+        for _ in self.parts(stored, start, len(buffer), buffer):
+            pass
 
-    def _attempt(self, stored: bytes, start: int, buffer: memoryview) -> tuple[str, bool] | None:
-        """None when the buffer was filled, else the reason and whether it is final."""
-        self.counters.add("fetch_requests")
-        try:
-            read = self._source.read_object_into(stored.hex(), start, buffer)
-        except _FINAL as error:
-            return error.message, True
-        except OpenshelfError as error:
-            return error.message, False
-        if read != len(buffer):
-            return f"{read} bytes came instead of {len(buffer)}", False
-        self.counters.add("bytes_fetched", read)
-        return None
+    def parts(self, stored: bytes, start: int, length: int, buffer: memoryview) -> Iterator[memoryview]:
+        """``length`` bytes from byte ``start`` of the object, in parts of the size of ``buffer`` (the last is shorter).
+
+        Each part lies in ``buffer`` until the next is asked for; the deadline is counted anew from each part on.
+        Raises :class:`FetchFailed`.
+        """
+        stop = start + length
+        attempt, end = 0, time.monotonic() + self.deadline_s
+        while start < stop:
+            self.counters.add("fetch_requests")
+            try:
+                for part in self._source.read_object_parts(stored.hex(), start, stop - start, buffer):
+                    start += len(part)
+                    self.counters.add("bytes_fetched", len(part))
+                    yield part
+                    attempt, end = 0, time.monotonic() + self.deadline_s
+            except OpenshelfError as error:
+                pause = random.uniform(0.5, 1.0) * min(FIRST_PAUSE_S * 2**attempt, LONGEST_PAUSE_S)  # noqa: S311
+                final = isinstance(error, _FINAL)
+                if final or time.monotonic() + pause > end or self._stopped.wait(pause):
+                    raise FetchFailed(
+                        "fetch_failed",
+                        f"Object {stored.hex()} could not be read from byte {start} on ({stop - start} bytes): "
+                        f"{error.message}",
+                    ) from None
+                attempt += 1
+                self.counters.add("fetch_retries")

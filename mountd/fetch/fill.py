@@ -12,7 +12,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from catalog.manifest import CHUNK_BYTES
@@ -63,6 +64,7 @@ class Fill:
         self._changed = threading.Condition()
         self._flights: dict[int, Flight] = {}
         self._partial: PartialFile | None = None
+        self._whole: int | None = None  # a descriptor of the sealed file, of one chunk, that was filled here
         self._completing = False
         self._sealing = False
         self._disk_failed = False
@@ -79,8 +81,11 @@ class Fill:
         inside = True
         for index in range(offset // CHUNK_BYTES, -(-(offset + length) // CHUNK_BYTES)):
             inside = self._require(index) is None and inside
-        partial = self._partial
-        return partial.descriptor if inside and partial is not None else None
+        return self._descriptor() if inside else None
+
+    def _descriptor(self) -> int | None:
+        """Where chunks that are on the disk are read."""
+        return self._whole if self._partial is None else self._partial.descriptor
 
     def read(self, offset: int, length: int) -> bytes:
         """The bytes of a range; OSError (EIO) when they do not come within the fetcher's deadline."""
@@ -90,19 +95,16 @@ class Fill:
             index, start = divmod(offset, CHUNK_BYTES)
             stop = min(CHUNK_BYTES, start + end - offset)
             data = self._require(index)
-            if data is not None:
-                part = data[start:stop]
-            else:
-                assert self._partial is not None
-                part = self._read_partial(self._partial, index, start, stop)
-            parts.append(part)
+            parts.append(self._read_stored(index, start, stop) if data is None else data[start:stop])
             offset += stop - start
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _read_partial(self, partial: PartialFile, index: int, start: int, stop: int) -> bytes:
-        """Bytes ``start`` to ``stop`` of a chunk in the partial file, or from the store when the disk fails."""
+    def _read_stored(self, index: int, start: int, stop: int) -> bytes:
+        """Bytes ``start`` to ``stop`` of a chunk on the disk, or from the store when the disk fails."""
+        descriptor = self._descriptor()
+        assert descriptor is not None
         try:
-            part = os.pread(partial.descriptor, stop - start, index * CHUNK_BYTES + start)
+            part = os.pread(descriptor, stop - start, index * CHUNK_BYTES + start)
             if len(part) == stop - start:
                 return part
             reason = OSError(errno.EIO, "a cached file is shorter than it was")
@@ -128,7 +130,7 @@ class Fill:
     def complete(self, start: int = 0) -> None:
         """Fetch all that is missing in the background, from chunk ``start`` on and then from the beginning."""
         with self._changed:
-            if self._completing or self.sealed:
+            if self._completing or self.sealed or len(self.spec.chunks) == 1:
                 return
             self._completing = True
         self._supply.pool.submit(Priority.BACKGROUND, lambda: self._complete_from(start))
@@ -150,6 +152,9 @@ class Fill:
         if self._partial is not None:
             self._partial.close()
             self._partial = None
+        if self._whole is not None:
+            os.close(self._whole)
+            self._whole = None
 
     # -- chunks
 
@@ -169,7 +174,10 @@ class Fill:
             else:
                 claimed = False
         if claimed:
-            self._submit(Priority.DEMAND, index, index + 1)
+            if self._place.reach is not None and self._supply.packs.holds(self._place, self.spec.size):
+                self._fetch(index, index + 1)  # its bytes are in memory: quicker than to wake another thread
+            else:
+                self._submit(Priority.DEMAND, index, index + 1)
         self._wait(index, flight)
         if flight.error is not None:
             raise OSError(errno.EIO, flight.error.message)
@@ -200,9 +208,11 @@ class Fill:
         del self._failed[index]
 
     def _stored(self, index: int) -> bool:
-        """Whether the chunk is in the partial file, opening that when it is not open yet."""
+        """Whether the chunk is on the disk, opening the partial file when it is not open yet."""
         if self._disk_failed:
             return False
+        if len(self.spec.chunks) == 1:
+            return self._whole is not None
         if self._partial is None:
             self._partial = self._supply.cache.open_partial(self.spec)
             if self._partial is None:
@@ -240,28 +250,34 @@ class Fill:
 
     def _fetch(self, start: int, stop: int) -> bool:
         """Fetch a claimed run of chunks; whether all of it is now in the partial file."""
-        begin, end = self.spec.chunk_range(start)[0], self.spec.chunk_range(stop - 1)[1]
-        buffer = _buffer(end - begin)
-        stored = False
+        stored, index = True, start
         try:
-            if self._place.reach is not None:
-                self._supply.packs.read(self._supply.fetcher, self._place, buffer)
-            else:
-                self._supply.fetcher.read(self._place.stored, self._place.offset + begin, buffer)
-            each = [self._check_and_store(index, buffer, begin) for index in range(start, stop)]
-            stored = all(each)
+            # Chunk by chunk: each is hashed and written while it is in the processor's cache, and shown at once.
+            with closing(self._chunks(start, stop)) as chunks:
+                for data in chunks:
+                    stored = self._check_and_store(index, data) and stored
+                    index += 1
         except OpenshelfError as error:
-            self._land(start, stop, error)
+            self._land(index, stop, error)
+            stored = False
         except BaseException:
-            self._land(start, stop, FetchFailed("fetch_failed", "the fetch ended in an unforeseen way"))
+            self._land(index, stop, FetchFailed("fetch_failed", "the fetch ended in an unforeseen way"))
             raise
         finally:
             self._finished(self)
         return stored
 
-    def _check_and_store(self, index: int, buffer: memoryview, begin: int) -> bool:
-        first, last = self.spec.chunk_range(index)
-        data = buffer[first - begin : last - begin]
+    def _chunks(self, start: int, stop: int) -> Generator[memoryview]:
+        """The bytes of a run of chunks as they come, not checked; each is valid until the next is asked for."""
+        begin, end = self.spec.chunk_range(start)[0], self.spec.chunk_range(stop - 1)[1]
+        buffer = _buffer(min(end - begin, CHUNK_BYTES))
+        if self._place.reach is not None:
+            self._supply.packs.read(self._supply.fetcher, self._place, buffer)
+            yield buffer
+        else:
+            yield from self._supply.fetcher.parts(self._place.stored, self._place.offset + begin, end - begin, buffer)
+
+    def _check_and_store(self, index: int, data: memoryview) -> bool:
         if not self.spec.is_chunk(index, data):
             try:
                 self._refetch(index, data)
@@ -270,7 +286,10 @@ class Fill:
                 return False
         with self._changed:
             partial = None if self._disk_failed else self._partial
-        stored = partial is not None and self._supply.cache.write_chunk(partial, index, data)
+        if len(self.spec.chunks) == 1:
+            stored = self._store_whole(data)
+        else:
+            stored = partial is not None and self._supply.cache.write_chunk(partial, index, data)
         kept = None if stored else bytes(data)
         if kept is not None:
             self._supply.memory.put((self.spec.sha256, index), kept)
@@ -282,6 +301,14 @@ class Fill:
             if stored and partial is not None and partial.chunks.complete:
                 self._seal_soon()
         return stored
+
+    def _store_whole(self, data: memoryview) -> bool:
+        """Seal a file of one chunk; whether the cache took it."""
+        descriptor = None if self._disk_failed else self._supply.cache.store_whole(self.spec, data)
+        with self._changed:
+            self._whole = descriptor
+            self.sealed = descriptor is not None
+        return self.sealed
 
     def _refetch(self, index: int, data: memoryview) -> None:
         """A chunk came with wrong bytes: ask once more, then give up."""
@@ -332,6 +359,7 @@ class Fill:
         with self._changed:
             self.sealed = sealed
             self._sealing = False
+            self._disk_failed = self._disk_failed or not (sealed or self._supply.cache.is_partial(self.spec.sha256))
         self._finished(self)
 
 

@@ -46,6 +46,11 @@ class PackWindows:
         self._coming: set[_Window] = set()
         self._kept: deque[tuple[_Window, bytearray]] = deque(maxlen=WINDOWS_KEPT)
 
+    def holds(self, place: Place, size: int) -> bool:
+        """Whether ``size`` bytes from the place on are here now."""
+        with self._changed:
+            return any(window.covers(place.stored, place.offset, place.offset + size) for window, _ in self._kept)
+
     def read(self, fetcher: Fetcher, place: Place, buffer: memoryview) -> None:
         """Fill ``buffer`` from the place on. Raises :class:`mountd.fetch.fetcher.FetchFailed`."""
         assert place.reach is not None

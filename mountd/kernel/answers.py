@@ -12,8 +12,11 @@ from mountd.kernel.protocol import OUT_HEADER
 
 SPLICE_FROM_BYTES = 32 << 10
 """Shorter answers are copied: two system calls instead of three."""
-_PIPE_BYTES = 2 << 20
-"""Room for 1 MiB in unaligned pages, with the header's page."""
+_PIPE_BYTES = (2 << 20, 1 << 20)
+"""Sizes to try for a pipe; the larger needs CAP_SYS_RESOURCE, as /proc/sys/fs/pipe-max-size usually is 1 MiB."""
+_LARGEST_READ_BYTES = 1 << 20
+_PAGES_BESIDE = 2
+"""Slots of a pipe that an answer takes beside its own pages: its header, and one since it may begin inside a page."""
 _GONE = (errno.ENOENT, errno.ENODEV, errno.ENOTCONN, errno.EINVAL)
 """The request was interrupted or resent elsewhere, or the file system unmounted: nobody waits for this answer.
 (EINVAL: the connection knows no such request, as after an answer given by an earlier worker.)"""
@@ -30,20 +33,52 @@ class FileRange:
     length: int
 
 
+@dataclass(frozen=True, slots=True)
+class Pipe:
+    """A pipe through which answers of up to ``most_bytes`` are spliced."""
+
+    source: int
+    sink: int
+    most_bytes: int
+
+    @classmethod
+    def open(cls) -> Pipe:
+        """A pipe as large as the system allows this process."""
+        source, sink = os.pipe2(os.O_CLOEXEC)
+        for size in _PIPE_BYTES:
+            try:
+                fcntl.fcntl(sink, fcntl.F_SETPIPE_SZ, size)
+            except PermissionError:
+                continue
+            break
+        room = fcntl.fcntl(sink, fcntl.F_GETPIPE_SZ)
+        return cls(source, sink, room - _PAGES_BESIDE * os.sysconf("SC_PAGESIZE"))
+
+    def close(self) -> None:
+        """Close both ends."""
+        os.close(self.source)
+        os.close(self.sink)
+
+
+def largest_read_bytes() -> int:
+    """The largest READ that the kernel should ask for: a power of two whose answer can be spliced."""
+    pipe = Pipe.open()
+    pipe.close()
+    return min(_LARGEST_READ_BYTES, 1 << (pipe.most_bytes.bit_length() - 1))
+
+
 class Answerer:
     """Writes the answers of one thread to its device."""
 
     def __init__(self, device: int) -> None:
         self._device = device
-        self._pipe: tuple[int, int] | None = None
+        self._pipe: Pipe | None = None
         self._copy: bytearray | None = None
-        self._may_splice = True
 
     def close(self) -> None:
         """Close the thread's pipe."""
         if self._pipe is not None:
-            os.close(self._pipe[0])
-            os.close(self._pipe[1])
+            self._pipe.close()
             self._pipe = None
 
     def error(self, unique: int, code: int) -> bool:
@@ -58,8 +93,10 @@ class Answerer:
     def file(self, unique: int, found: FileRange) -> bool:
         """Answer with bytes of a file; False when nobody waits for them any more. Raises OSError (EIO) when the file
         is shorter than it should be: nothing has been answered then."""
-        if found.length >= SPLICE_FROM_BYTES and self._may_splice:
-            return self._splice(unique, found)
+        if found.length >= SPLICE_FROM_BYTES:
+            pipe = self._pipe = self._pipe or Pipe.open()
+            if found.length <= pipe.most_bytes:
+                return self._splice(unique, found, pipe)
         return self._copied(unique, found)
 
     def _write(self, parts: Sequence[Buffer]) -> bool:
@@ -83,21 +120,17 @@ class Answerer:
                 done += count
             return self.data(unique, [view])
 
-    def _splice(self, unique: int, found: FileRange) -> bool:
-        pipe = self._open_pipe()
-        if pipe is None:
-            return self._copied(unique, found)
-        source, sink = pipe
+    def _splice(self, unique: int, found: FileRange, pipe: Pipe) -> bool:
         whole = False
         try:
-            os.write(sink, OUT_HEADER.pack(OUT_HEADER.size + found.length, 0, unique))
+            os.write(pipe.sink, OUT_HEADER.pack(OUT_HEADER.size + found.length, 0, unique))
             done = 0
             while done < found.length:
-                count = os.splice(found.descriptor, sink, found.length - done, offset_src=found.offset + done)
+                count = os.splice(found.descriptor, pipe.sink, found.length - done, offset_src=found.offset + done)
                 if count == 0:
                     raise OSError(errno.EIO, "a cache file is shorter than it was")
                 done += count
-            os.splice(source, self._device, OUT_HEADER.size + found.length)
+            os.splice(pipe.source, self._device, OUT_HEADER.size + found.length)
             whole = True
         except OSError as error:
             if error.errno in _GONE:
@@ -107,15 +140,3 @@ class Answerer:
             if not whole:
                 self.close()  # a pipe with half an answer in it would spoil the next one
         return True
-
-    def _open_pipe(self) -> tuple[int, int] | None:
-        """The thread's pipe, large enough for the largest answer; None where the system does not allow that."""
-        if self._pipe is None:
-            source, sink = os.pipe2(os.O_CLOEXEC)
-            self._pipe = (source, sink)
-            try:
-                fcntl.fcntl(sink, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-            except PermissionError:  # above /proc/sys/fs/pipe-max-size, without CAP_SYS_RESOURCE
-                self.close()
-                self._may_splice = False
-        return self._pipe

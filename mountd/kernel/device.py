@@ -29,8 +29,8 @@ from mountd.kernel.protocol import (
 from openshelf.errors import OpenshelfError
 
 DEVICE = Path("/dev/fuse")
-MAX_READ_BYTES = 1 << 20
-"""The largest READ asked of us (with ``max_pages`` and read-ahead raised to it)."""
+READ_AHEAD_BYTES = 1 << 20
+"""How far the kernel may read ahead of a sequential reader."""
 MAX_BACKGROUND = 64
 """Asynchronous requests (read-ahead) in flight at once."""
 MAX_WRITE_BYTES = 4096
@@ -86,11 +86,12 @@ def clone(device: int) -> int:
     return other
 
 
-def handshake(device: int, *, passthrough: bool, resend: bool = True) -> Negotiated:
+def handshake(device: int, max_read_bytes: int, *, passthrough: bool, resend: bool = True) -> Negotiated:
     """Answer the INIT request that mounting has queued.
 
-    ``passthrough`` asks for it where the kernel offers it; ``resend`` False declines NOTIFY_RESEND, as on a kernel
-    before 6.9. Raises DeviceError for a kernel that is too old.
+    ``max_read_bytes`` is the largest READ that the kernel may ask for. ``passthrough`` asks for it where the kernel
+    offers it; ``resend`` False declines NOTIFY_RESEND, as on a kernel before 6.9. Raises DeviceError for a kernel that
+    is too old.
     """
     buffer = bytearray(MIN_READ_BUFFER)
     os.readv(device, [buffer])
@@ -113,13 +114,13 @@ def handshake(device: int, *, passthrough: bool, resend: bool = True) -> Negotia
     body = INIT_OUT.pack(
         KERNEL_VERSION,
         min(minor, NEWEST_MINOR),
-        max(max_readahead, MAX_READ_BYTES),
+        max(max_readahead, READ_AHEAD_BYTES),
         agreed & 0xFFFFFFFF,
         MAX_BACKGROUND,
         MAX_BACKGROUND * 3 // 4,
         MAX_WRITE_BYTES,
         1,  # time_gran: times are exact to the nanosecond
-        MAX_READ_BYTES // os.sysconf("SC_PAGESIZE"),
+        max_read_bytes // os.sysconf("SC_PAGESIZE"),
         0,
         agreed >> 32,
         1 if granted else 0,  # max_stack_depth: the cache lies on a file system that is not itself stacked
