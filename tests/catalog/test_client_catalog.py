@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -19,7 +20,7 @@ from catalog.client.trusted import believe, published_release
 from catalog.names import ReleaseRef, parse_release
 from catalog.trust import Trust
 from openshelf.__main__ import run
-from tests.support.catalog_server import RunningCatalog, catalog_process
+from tests.support.catalog_server import RunningCatalog, running_catalog
 from tests.support.s3_server import BUCKET, S3Server
 
 MIB = 1 << 20
@@ -100,7 +101,7 @@ def shelf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     for path, content in CONTENTS.items():
         (source / path).parent.mkdir(parents=True, exist_ok=True)
         (source / path).write_bytes(content)
-    objects, environ = None, {}
+    objects = None
 
     def put_raw(digest: str, content: bytes) -> None:
         path = f"sha256/{digest[:2]}/{digest[2:4]}/{digest}"
@@ -111,10 +112,14 @@ def shelf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             client.put_object(Bucket=BUCKET, Key=f"{home.name}/{path}", Body=content)
             client.close()
 
-    if request.param == "s3":
-        server: S3Server = request.getfixturevalue("s3_server")
-        objects, environ = f"s3://{BUCKET}/{home.name}", server.environment()
-    with catalog_process(home / "catalog", objects=objects, environ=environ) as catalog:
+    with contextlib.ExitStack() as stack:
+        if request.param == "s3":
+            server: S3Server = request.getfixturevalue("s3_server")
+            objects = f"s3://{BUCKET}/{home.name}"
+            patch = stack.enter_context(pytest.MonkeyPatch.context())
+            for name, value in server.environment().items():
+                patch.setenv(name, value)
+        catalog = stack.enter_context(running_catalog(home / "catalog", objects))
         people = {"curator": "lin", "auditor": "wang", "reader": "chen", "node": "node-1"}
         tokens = {role: catalog.token(name, role) for role, name in people.items()}
         tokens["administrator"] = catalog.admin_token.strip()

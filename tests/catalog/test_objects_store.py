@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,30 +16,52 @@ from tests.support.s3_server import BUCKET, S3Server
 MIB = 1 << 20
 
 
-@pytest.fixture(params=["local", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
-    if request.param == "local":
-        opened = open_store(None, tmp_path)
-    else:
-        server: S3Server = request.getfixturevalue("s3_server")
-        patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
-        for name, value in server.environment().items():
-            patch.setenv(name, value)
-        opened = open_store(f"s3://{BUCKET}/{tmp_path.name}", tmp_path)
+@dataclass(frozen=True)
+class Place:
+    """A store and where it keeps its things."""
+
+    store: ObjectStore
+    folder: Path
+    server: S3Server | None
+
+    def everything(self) -> list[str]:
+        """Names of all that the store holds, half-written things included."""
+        files = [str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()]
+        if self.server is None:
+            return files
+        client = self.server.client()
+        objects = client.list_objects_v2(Bucket=BUCKET, Prefix=f"{self.folder.name}/").get("Contents", [])
+        uploads = client.list_multipart_uploads(Bucket=BUCKET, Prefix=f"{self.folder.name}/").get("Uploads", [])
+        client.close()
+        return files + [item["Key"] for item in objects] + [f"upload {item['Key']}" for item in uploads]
+
+
+@pytest.fixture(scope="module", params=["local", "s3"])
+def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("store")
+    with pytest.MonkeyPatch.context() as patch:
+        server: S3Server | None = None
+        if request.param == "s3":
+            server = request.getfixturevalue("s3_server")
+            assert server is not None
+            for name, value in server.environment().items():
+                patch.setenv(name, value)
+        store = open_store(f"s3://{BUCKET}/{folder.name}" if server else None, folder)
+        yield Place(store, folder, server)
+        store.close()
+
+
+@pytest.fixture
+def place(opened: Place) -> Iterator[Place]:
+    """The same store for all tests, empty for each."""
     yield opened
-    opened.close()
+    for name in opened.everything():
+        opened.store.delete(name.rpartition("/")[2])
 
 
-def everything_in(store: ObjectStore, tmp_path: Path, request: pytest.FixtureRequest) -> list[str]:
-    """Names of all that the store holds, half-written things included."""
-    files = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()]
-    if store.presign("0" * 64) is None:
-        return files
-    client = request.getfixturevalue("s3_server").client()
-    objects = client.list_objects_v2(Bucket=BUCKET, Prefix=f"{tmp_path.name}/").get("Contents", [])
-    uploads = client.list_multipart_uploads(Bucket=BUCKET, Prefix=f"{tmp_path.name}/").get("Uploads", [])
-    client.close()
-    return files + [item["Key"] for item in objects] + [f"upload {item['Key']}" for item in uploads]
+@pytest.fixture
+def store(place: Place) -> ObjectStore:
+    return place.store
 
 
 def pieces(content: bytes, size: int = 300_000) -> Iterator[bytes]:
@@ -92,31 +115,29 @@ def test_a_range_past_the_end_is_an_error_and_not_fewer_bytes(store: ObjectStore
 
 
 @pytest.mark.parametrize("size", [1000, 20 * MIB])
-def test_bytes_of_another_digest_are_refused_and_leave_nothing(
-    store: ObjectStore, tmp_path: Path, request: pytest.FixtureRequest, size: int
-) -> None:
+def test_bytes_of_another_digest_are_refused_and_leave_nothing(store: ObjectStore, place: Place, size: int) -> None:
     content = noise(size)
     claimed = hashlib.sha256(b"something else").hexdigest()
     with pytest.raises(DigestMismatch):
         store.put(pieces(content), size, claimed)
     assert store.size(claimed) is None
     assert store.size(hashlib.sha256(content).hexdigest()) is None
-    assert everything_in(store, tmp_path, request) == []
+    assert place.everything() == []
 
 
 @pytest.mark.parametrize("announced", [19 * MIB, 21 * MIB])
 def test_a_body_of_another_length_is_refused_and_leaves_nothing(
-    store: ObjectStore, tmp_path: Path, request: pytest.FixtureRequest, announced: int
+    store: ObjectStore, place: Place, announced: int
 ) -> None:
     content = noise(20 * MIB)
     with pytest.raises(ShortBody):
         store.put(pieces(content), announced, hashlib.sha256(content).hexdigest())
-    assert everything_in(store, tmp_path, request) == []
+    assert place.everything() == []
 
 
 @pytest.mark.parametrize("announced", [True, False])
 def test_a_sender_that_breaks_off_leaves_nothing_and_its_own_error_is_seen(
-    store: ObjectStore, tmp_path: Path, request: pytest.FixtureRequest, announced: bool
+    store: ObjectStore, place: Place, announced: bool
 ) -> None:
     def broken() -> Iterator[bytes]:
         yield noise(20 * MIB)
@@ -124,18 +145,16 @@ def test_a_sender_that_breaks_off_leaves_nothing_and_its_own_error_is_seen(
 
     with pytest.raises(ConnectionResetError):
         store.put(broken(), 30 * MIB if announced else None, "ab" * 32 if announced else None)
-    assert everything_in(store, tmp_path, request) == []
+    assert place.everything() == []
 
 
-def test_the_same_object_twice_is_one_object(
-    store: ObjectStore, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_the_same_object_twice_is_one_object(store: ObjectStore, place: Place) -> None:
     content = noise(10 * MIB)
     digest = hashlib.sha256(content).hexdigest()
     first = store.put(pieces(content), len(content), digest)
     assert store.put(pieces(content), len(content), digest) == first
     assert store.put(pieces(content), None, None) == first
-    assert len(everything_in(store, tmp_path, request)) == 1
+    assert len(place.everything()) == 1
 
 
 def test_claiming_an_object_that_is_there_without_having_it_fails(store: ObjectStore) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -87,6 +88,14 @@ class Api:
         answer = self.seal(ref, files)
         assert answer.status == 200, answer.data
         return answer.json()
+
+
+def await_waiters(api: Api, count: int) -> None:
+    """Return once ``count`` requests wait for the feed."""
+    deadline = time.monotonic() + 60
+    while f"catalog_feed_waiters {count}.0" not in api.get("/metrics").data.decode():
+        assert time.monotonic() < deadline, f"there are no {count} who wait"
+        time.sleep(0.02)
 
 
 def release_path(ref: str | ReleaseRef, step: str = "") -> str:

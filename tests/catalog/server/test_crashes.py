@@ -38,46 +38,44 @@ def sizes_in(folder: Path) -> list[int]:
     return found
 
 
-def test_killed_in_the_middle_of_an_upload_the_object_is_sent_again(tmp_path: Path) -> None:
-    data = noise(4 * MIB, 1)
-    digest = hashlib.sha256(data).hexdigest()
-    kept = b"was there before"
-    with catalog_process(tmp_path / "data") as catalog, Api(catalog.url, catalog.token("alice", "curator")) as alice:
-        alice.ok("PUT", release_path(REF), about_of())
-        assert alice.put_object(REF, kept).status == 200
-        token = catalog.token("alice", "curator")
-        host, port = catalog.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port))) as connection:
-            head = (
-                f"PUT {release_path(REF)}/objects/{digest} HTTP/1.1\r\nHost: x\r\n"
-                f"Authorization: Bearer {token}\r\nContent-Length: {len(data)}\r\n\r\n"
-            )
-            connection.sendall(head.encode() + data[: 3 * MIB])
-            incoming = tmp_path / "data" / "objects" / "incoming"
-            deadline = time.monotonic() + 30
-            while not any(size > MIB for size in sizes_in(incoming)):
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-            catalog.kill()
-    assert list(incoming.iterdir()) != []
-    with catalog_process(tmp_path / "data") as catalog, Api(catalog.url, token) as alice:
-        assert list(incoming.iterdir()) == []
-        asked = {"digests": [digest, hashlib.sha256(kept).hexdigest()]}
-        assert alice.ok("POST", release_path(REF, "missing"), asked)["missing"] == [digest]
-        assert alice.put_object(REF, data).status == 200
-        assert alice.seal(REF, {"a": data, "b": kept}).status == 200
+def wait_for_growth(incoming: Path, thread: threading.Thread | None = None) -> None:
+    """Return once over a mebibyte of something is being received or built there."""
+    deadline = time.monotonic() + 30
+    while not any(size > MIB for size in sizes_in(incoming)):
+        assert time.monotonic() < deadline and (thread is None or thread.is_alive())
+        time.sleep(0.002)
 
 
-def test_killed_in_the_middle_of_a_seal_the_seal_is_repeated(tmp_path: Path) -> None:
-    files = {f"{number:05d}.txt": noise(200_000, number) for number in range(150)}
+def test_killed_in_the_middle_of_an_upload_and_then_of_a_seal_each_is_repeated(tmp_path: Path) -> None:
+    files = {f"{number:05d}.txt": noise(MIB, number) for number in range(32)} | {"large.bin": noise(4 * MIB, 100)}
+    large, first = files["large.bin"], files["00000.txt"]
+    digests = [hashlib.sha256(data).hexdigest() for data in files.values()]
     expected = make_release(parse_release(REF), files, tmp_path).digest
     listing = listing_of(files)
     incoming = tmp_path / "data" / "objects" / "incoming"
-    with catalog_process(tmp_path / "data") as catalog, Api(catalog.url, catalog.token("alice", "curator")) as alice:
+
+    with catalog_process(tmp_path / "data") as catalog:
         token = catalog.token("alice", "curator")
-        alice.ok("PUT", release_path(REF), about_of())
+        with Api(catalog.url, token) as alice:
+            alice.ok("PUT", release_path(REF), about_of())
+            assert alice.put_object(REF, first).status == 200
+        host, port = catalog.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as connection:
+            head = (
+                f"PUT {release_path(REF)}/objects/{hashlib.sha256(large).hexdigest()} HTTP/1.1\r\nHost: x\r\n"
+                f"Authorization: Bearer {token}\r\nContent-Length: {len(large)}\r\n\r\n"
+            )
+            connection.sendall(head.encode() + large[: 3 * MIB])
+            wait_for_growth(incoming)
+            catalog.kill()
+    assert list(incoming.iterdir()) != []
+
+    with catalog_process(tmp_path / "data") as catalog, Api(catalog.url, token) as alice:
+        assert list(incoming.iterdir()) == []
+        missing = alice.ok("POST", release_path(REF, "missing"), {"digests": digests})["missing"]
+        assert missing == digests[1:]
         for data in files.values():
-            alice.put_object(REF, data)
+            assert alice.put_object(REF, data).status == 200
         outcome: list[int] = []
 
         def seal() -> None:
@@ -86,13 +84,14 @@ def test_killed_in_the_middle_of_a_seal_the_seal_is_repeated(tmp_path: Path) -> 
 
         thread = threading.Thread(target=seal)
         thread.start()
-        while thread.is_alive() and not any(size > MIB for size in sizes_in(incoming)):
-            time.sleep(0.002)
+        wait_for_growth(incoming, thread)
         catalog.kill()
         thread.join()
     assert outcome == []
+
     with catalog_process(tmp_path / "data") as catalog, Api(catalog.url, token) as alice:
         assert alice.ok("GET", release_path(REF))["state"] == "draft"
+        assert alice.ok("POST", release_path(REF, "missing"), {"digests": digests})["missing"] == []
         sealed = alice.request("POST", release_path(REF, "seal"), body=listing)
         assert sealed.status == 200, sealed.data
         assert sealed.json()["manifest_digest"] == expected

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from catalog.signing import SignatureError, Signed, verify
-from tests.support.catalog_api import Api, People, release_path
+from tests.support.catalog_api import Api, People, await_waiters, release_path
 
 FILES = {"a": b"feed"}
 
@@ -118,14 +118,13 @@ def test_who_waits_is_answered_when_something_happens(people: People, new_ref: C
     answers: list[tuple[float, Any]] = []
 
     def wait() -> None:
-        with people.named("node-2", "node") as api:
-            found = api.ok("GET", f"/v1/feed?after={after}&wait=30")
+        found = people.node.ok("GET", f"/v1/feed?after={after}&wait=30")
         answers.append((time.monotonic(), found["events"]))
 
     waiting = [threading.Thread(target=wait) for _ in range(60)]
     for thread in waiting:
         thread.start()
-    time.sleep(1.5)
+    await_waiters(people.nobody, 60)
     assert answers == []
     # More waiters than the server has threads: other requests are answered all the same.
     people.alice.ok("POST", release_path(ref, "publish"))

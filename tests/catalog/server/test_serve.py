@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from openshelf.__main__ import run
-from tests.support.catalog_api import Api
+from tests.support.catalog_api import Api, await_waiters
 from tests.support.catalog_server import catalog_process, running_catalog
 
 
@@ -106,7 +106,7 @@ def test_the_start_says_where_it_answers_and_a_stop_ends_those_who_wait(tmp_path
 
         thread = threading.Thread(target=wait)
         thread.start()
-        time.sleep(1)
+        await_waiters(api, 1)
         began = time.monotonic()
         assert catalog.terminate() == 0
         assert time.monotonic() - began < 15
