@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mountd import log
+from mountd.cache.layout import Layout
 from mountd.interfaces import MountConfig, Stack
 from mountd.supervisor import Supervisor, Transport
 from openshelf.errors import OpenshelfError
@@ -95,8 +96,11 @@ def main() -> int:
     os.close(nothing)
     cache = orders.config.cache
     try:
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Layout.prepare(cache)  # before anything is written there: in a folder of others, a log may be a link elsewhere
         log.configure(cache, foreground=orders.foreground)
+    except OpenshelfError as error:
+        _tell({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
+        return 1
     except OSError as error:
         _tell({"error": {"code": "bad_cache", "message": f"The cache {cache} cannot be used: {error}", "hint": ""}})
         return 1

@@ -36,7 +36,8 @@ class CacheReader:
         spec = FileSpec(entry.sha256, entry.size, entry.mtime_ns, entry.chunks)
         if spec.size == 0:
             return ContentHandle(b"")
-        packed = entry.object != entry.sha256
+        # Packs hold files of one chunk; a manifest that says otherwise is read by its word, chunk by chunk.
+        packed = entry.object != entry.sha256 and len(spec.chunks) == 1
         place = Place(entry.object, entry.offset, (lambda: self._tree.pack_reach(node.nodeid)) if packed else None)
         handle = FileHandle(spec, place, self._cache, self._fills, eager=self._eager)
         if entry.path.endswith(".parquet"):

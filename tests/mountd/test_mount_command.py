@@ -244,6 +244,20 @@ def test_wrong_places_are_refused_with_one_line(node: MountNode) -> None:
     assert node.run("umount", node.home / "m2").returncode == 1
 
 
+def test_nothing_is_written_to_a_cache_folder_that_is_open_to_others(node: MountNode) -> None:
+    cache, elsewhere = node.home / "open", node.home / "elsewhere"
+    cache.mkdir()
+    cache.chmod(0o777)
+    elsewhere.write_bytes(b"mine\n")
+    (cache / "mountd.log").symlink_to(elsewhere)
+    refused = node.run("mount", node.home / "m", "--cache", cache, "--cache-size", "1G")
+    assert refused.returncode == 1
+    assert "is open to others" in refused.stderr
+    assert refused.stderr.count("\n") == 1, refused.stderr
+    assert elsewhere.read_bytes() == b"mine\n"
+    assert os.listdir(cache) == ["mountd.log"]
+
+
 def test_a_wrong_token_and_an_absent_catalog_are_said_in_one_line(node: MountNode) -> None:
     wrong = node.token[:-4] + ("AAAA" if not node.token.endswith("AAAA") else "BBBB")
     for env, expected in (({"OPENSHELF_TOKEN": wrong}, "token"), ({"OPENSHELF_CATALOG": "http://127.0.0.1:9"}, "9")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import hashlib
 import logging
@@ -127,6 +128,18 @@ def test_a_damaged_window_costs_only_the_damaged_file_another_request(make_bench
     assert {path: bench.read_all(path) for path in files} == files
     assert len(bench.store.requests) == 2
     assert bench.fetcher.counters["chunks_corrupt"] == 1
+
+
+def test_a_large_file_inside_another_object_is_read_by_the_manifests_word(make_bench: MakeBench) -> None:
+    bench = make_bench({"big.bin": BIG, "small.txt": b"small"})
+    node, outer = bench.node("big.bin"), b"before" + BIG + b"after"
+    assert node.entry is not None
+    stored = hashlib.sha256(outer).digest()
+    bench.store.objects[stored.hex()] = outer
+    entry = dataclasses.replace(node.entry, object=stored, offset=6)
+    handle = bench.reader.open(node._replace(entry=entry))
+    assert b"".join(bytes(handle.read(at, MIB)) for at in range(0, len(BIG), MIB)) == BIG
+    handle.close()
 
 
 def test_an_empty_file_needs_no_store(make_bench: MakeBench) -> None:
