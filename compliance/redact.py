@@ -132,8 +132,8 @@ def redact(
     ``findings`` are those of :meth:`compliance.detect.Detector.scan` on this very column. ``groups`` numbers the
     dialogue of each row: placeholders are numbered within it, and equal values (after :func:`normalised`) share a
     number, behind those of placeholders that are there already; by default each row is its own group. A row with a
-    ``drop_document`` or ``reject`` finding becomes null, so that a caller who forgets to leave it out publishes nothing. Type and chunks of the column stay; rows without
-    an action are copied by Arrow, not through Python.
+    ``drop_document`` or ``reject`` finding becomes null, so that a caller who forgets to leave it out publishes
+    nothing. Type and chunks of the column stay; rows without an action are copied by Arrow, not through Python.
     """
     actions: list[Action] = [
         policy.decide(entity, score)

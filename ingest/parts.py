@@ -72,7 +72,7 @@ class Part:
     key: str
     members: tuple[Member, ...]
     files: dict[str, tuple[int, str]]
-    removed: dict[str, Any]
+    removed: dict[str, Any] = field(default_factory=lambda: FindingCounts().to_document())
     """Counts of the findings in documents that the policy left out (:meth:`FindingCounts.to_document`)."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Work time by stage; not part of what is compared."""

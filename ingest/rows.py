@@ -72,19 +72,6 @@ class _Draft:
     lines: list[int]
 
 
-def text_column(texts: Sequence[str]) -> pa.LargeStringArray:
-    """``texts`` as an Arrow column, encoded as one string, which is faster than one by one."""
-    data = "\0".join([*texts, ""]).encode()
-    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 0)
-    if len(ends) != len(texts):  # a text holds a NUL itself
-        return pa.array(texts, pa.large_string())
-    offsets = np.zeros(len(texts) + 1, np.int64)
-    offsets[1:] = ends - np.arange(len(ends))
-    return pa.LargeStringArray.from_buffers(
-        len(texts), pa.py_buffer(offsets), pa.py_buffer(data.translate(None, b"\0"))
-    )
-
-
 def canonical_meta(meta: Record) -> str:
     """``meta`` as JSON with sorted keys and no spaces; equal objects give equal strings, integers stay exact."""
     if not meta:
@@ -166,14 +153,14 @@ class RowMaker:
         if self._schema == "messages":
             texts = [text for row in draft.rows for text in row.texts]
             owners = np.repeat(np.arange(count, dtype=np.uint64), [len(row.texts) for row in draft.rows])
-            return text_column(texts), owners, _TurnNames(draft.rows)
+            return pa.array(texts, pa.large_string()), owners, _TurnNames(draft.rows)
         width = 1 if self._schema == "text" else len(INSTRUCTION_FIELDS)
         if width == 1:
             texts = [row.texts[0] for row in draft.rows]
         else:
             texts = [row.texts[index] for index in range(width) for row in draft.rows]
         owners = np.tile(np.arange(count, dtype=np.uint64), width)
-        return text_column(texts), owners, _FieldNames(self._schema, count)
+        return pa.array(texts, pa.large_string()), owners, _FieldNames(self._schema, count)
 
     def _readable(self, texts: pa.LargeStringArray, owners: Any, draft: _Draft, refused: list[Reject]) -> list[int]:
         """The rows that say anything; the others are rejected."""

@@ -39,8 +39,8 @@ FOLDING_GATE = (
     rb"[0-9A-Za-z@.]" + _INVISIBLE,
     _INVISIBLE + rb"[0-9A-Za-z@.]",
 )
-"""Where one of these occurs, the document is scanned again with its full-width forms folded and invisible characters left out
-(see ``shadow``)."""
+"""Where one of these occurs, the document is scanned again with full-width forms folded and invisible characters
+left out (see ``shadow``)."""
 
 
 def patterns_of(entities: Sequence[str]) -> tuple[Pattern, ...]:

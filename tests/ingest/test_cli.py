@@ -92,7 +92,7 @@ def test_a_cut_source_exits_1_and_says_that_nothing_was_sealed(cli: Cli, tmp_pat
         (["{source}", "--to", "datasets/a/../b", "--version", "1"], 2, "is not a collection"),
         (["{source}", "--to", "datasets/a/b", "--version", "a/b"], 2, "is not a version"),
         (["{source}", "--to", "datasets/a/b"], 2, "--version"),
-        (["{source}", "--to", "datasets/a/b", "--version", "1", "--licence", "Apache-2"], 1, "Apache-2.0"),
+        (["{source}", "--to", "datasets/a/b", "--version", "1", "--licence", "Apache-2"], 2, "Apache-2.0"),
         (["{source}", "--to", "datasets/a/b", "--version", "1", "--recipe", "none.yaml"], 2, "cannot be read"),
         (["{odd}", "--to", "datasets/a/b", "--version", "1"], 2, "no suffix that ingest reads"),
         (["{damaged}", "--to", "datasets/a/b", "--version", "1"], 1, "not a readable Parquet file"),

@@ -45,8 +45,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = random.Random(5)
     for number in range(3):
         lines = [
-            {"text": f"{number}-{row} 联系电话138{rng.randrange(10**8):08d}，" + "内容" * rng.randrange(100, 200)}
-            for row in range(11_000)
+            {"text": f"{number}-{row} 联系电话138{rng.randrange(10**8):08d}，" + "内容" * rng.randrange(450, 650)}
+            for row in range(3_200)
         ]
         write_jsonl(folder / f"{number}.jsonl", lines)
     return folder
