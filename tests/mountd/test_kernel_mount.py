@@ -67,6 +67,15 @@ def either(request: pytest.FixtureRequest) -> PlainMount:
     return mount
 
 
+def read_byte(path: Path) -> bytes:
+    """The first byte of whatever ``path`` is."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, 1)
+    finally:
+        os.close(descriptor)
+
+
 def drop_cache(path: Path) -> None:
     """Let the kernel forget the cached pages of a file."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -313,7 +322,7 @@ def test_other_requests_get_the_errno_a_disk_gives(mounted: PlainMount) -> None:
         (lambda: os.listdir(odd), errno.ENOTDIR),
         (lambda: (odd / "below").stat(), errno.ENOTDIR),
         (lambda: os.readlink(odd), errno.EINVAL),
-        (lambda: os.read(os.open(mounted.mountpoint / "release", os.O_RDONLY), 1), errno.EISDIR),
+        (lambda: read_byte(mounted.mountpoint / "release"), errno.EISDIR),
         (lambda: os.getxattr(odd, "user.unknown"), errno.ENODATA),
         (lambda: (mounted.mountpoint / "absent").stat(), errno.ENOENT),
     ):
