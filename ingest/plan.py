@@ -69,6 +69,8 @@ class SourceFile:
     """Where its splits begin: (byte, line) of a line-oriented file, (row group, row) of a Parquet file."""
     end: int
     """Where its last split ends: bytes, or row groups."""
+    legible: bool = True
+    """Whether any record could be read at its beginning."""
 
     @property
     def schema(self) -> Schema | None:
@@ -259,20 +261,22 @@ def examine(found: Found, recipe: Recipe, progress: Progress = SILENT) -> Source
         raise _unreadable(found.path, error) from error
     size, sha256, cuts, end = survey
     rule = recipe.rule_for(found.label)
-    shape = None if rule else _find_shape(found.path, layout, whole(layout, size, end))
+    sample = [] if rule else _sample(found.path, layout, whole(layout, size, end))
+    shape = shapes.recognise(sample) if sample else None
     name = shape.name if shape else None
     return SourceFile(
-        found.path, found.label, recipe.split_of(found.label), layout, size, sha256, name, rule, cuts, end
+        found.path, found.label, recipe.split_of(found.label), layout, size, sha256, name, rule, cuts, end, bool(sample)
     )
 
 
-def _find_shape(path: Path, layout: Layout, split: Split) -> Shape | None:
+def _sample(path: Path, layout: Layout, split: Split) -> list[Any]:
+    """The first records of a file."""
     sample: list[Any] = []
     for number, batch in enumerate(read_split(path, layout, split)):
         sample += batch.records[: _SAMPLED_RECORDS - len(sample)]
         if len(sample) >= _SAMPLED_RECORDS or number >= _SAMPLED_BATCHES:
             break
-    return shapes.recognise(sample) if sample else None
+    return sample
 
 
 def make_plan(sources: Sources, recipe: Recipe, jobs: int, progress: Progress = SILENT) -> Plan:
@@ -285,6 +289,8 @@ def make_plan(sources: Sources, recipe: Recipe, jobs: int, progress: Progress = 
         files = list(pool.map(lambda found: examine(found, recipe, progress), sources.files))
     files, left_out = _one_schema(files)
     schema = next((file.schema for file in files if file.schema is not None), None)
+    if schema is None and not any(file.legible for file in files):
+        schema = "text"  # the rejects say what is wrong with the files; a shape that none has is beside the point
     if schema is None:
         raise OpenshelfError(
             "unknown_shape",

@@ -23,7 +23,7 @@ from ingest.readers.streams import WrongContent
 from ingest.rejects import Reason
 from ingest.sources import classify, find
 from openshelf.__main__ import run as openshelf
-from openshelf.errors import UsageError
+from openshelf.errors import OpenshelfError, UsageError
 from tests.ingest.conftest import Run, rejects_of, rows_of
 from tests.support.shared_data import shared
 
@@ -244,3 +244,19 @@ def test_a_zstd_stream_that_expands_beyond_measure_is_refused(tmp_path: Path, mo
     monkeypatch.setattr(streams, "_EXPANSION_GRACE_BYTES", 100 << 20)
     with pytest.raises(WrongContent, match="expands more than 10,000-fold"):
         read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("korean.txt", "안녕하세요, 반갑습니다.".encode("euc-kr"), "undecodable 1"),
+        ("nul.jsonl", b"\0\n\0\n", "nul 2"),
+        ("array.json", b'[{"text": "never closed', "truncated 1"),
+    ],
+)
+def test_a_file_without_any_legible_record_is_told_by_its_reasons(
+    run: Run, tmp_path: Path, name: str, data: bytes, reason: str
+) -> None:
+    with pytest.raises(OpenshelfError) as caught:
+        run(written(tmp_path / name, data))
+    assert (caught.value.code, caught.value.message.rpartition("rejected: ")[2]) == ("no_rows", reason)
