@@ -53,7 +53,7 @@ def free_port(wanted: int) -> int:
 
 def at_once(step: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
     """``step`` of each item, a few at a time; the results in the items' order."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor((os.cpu_count() or 1) + 1) as pool:  # one of them is always waiting for the catalog
         return list(pool.map(step, items))
 
 

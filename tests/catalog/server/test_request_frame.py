@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -36,6 +37,8 @@ def call(app: Any) -> tuple[list[Message], list[Any]]:
     async def send(message: Message) -> None:
         sent.append(message)
 
+    # Whatever level a catalog in a test before this one was started with:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
     with structlog.testing.capture_logs() as logs:
         asyncio.run(RequestFrame(app, Metrics(), admit_everybody)({**SCOPE}, receive, send))
     return sent, logs
