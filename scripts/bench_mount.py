@@ -109,30 +109,34 @@ def measure_mount(path: Path, repeat: int, native: Path | None, pids: Callable[[
 
 
 def warm(path: Path, repeat: int, native: Path | None, pids: Callable[[], list[int]]) -> dict[str, Any]:
-    cold: list[float] = []
-    hot: list[float] = []
-    cold_native: list[float] = []
-    hot_native: list[float] = []
+    """``repeat`` rounds of reading with the page cache dropped, then hot; the native file first and last in each.
+
+    Mount and native file stand in the order A B B A, so that a disk that is throttled after a burst, or whose host
+    caches what was read before, favours neither.
+    """
+    cold: dict[Path, list[float]] = {path: []}
+    hot: dict[Path, list[float]] = {path: []}
+    order = [path, path]
+    if native is not None:
+        cold[native], hot[native] = [], []
+        order = [native, path, path, native]
     before = cpu_seconds(pids())
     for _ in range(repeat):
-        if native is not None:
+        for target in order:
             drop_page_cache()
-            cold_native.append(sequential_mb_s(native))
-            hot_native.append(sequential_mb_s(native))
-        drop_page_cache()
-        cold.append(sequential_mb_s(path))
-        hot.append(sequential_mb_s(path))
-    cpu = (cpu_seconds(pids()) - before) / (2 * repeat * path.stat().st_size / 1e9)
+            cold[target].append(sequential_mb_s(target))
+            hot[target].append(sequential_mb_s(target))
+    cpu = (cpu_seconds(pids()) - before) / (4 * repeat * path.stat().st_size / 1e9)
     found: dict[str, Any] = {
-        "cached_mb_s": round(statistics.median(cold)),
-        "page_cache_mb_s": round(statistics.median(hot)),
+        "cached_mb_s": round(statistics.median(cold[path])),
+        "page_cache_mb_s": round(statistics.median(hot[path])),
         "cached_cpu_s_per_gb": round(cpu, 3),
     }
     if native is not None:
-        found["native_cached_mb_s"] = round(statistics.median(cold_native))
-        found["native_page_cache_mb_s"] = round(statistics.median(hot_native))
-        found["cached_ratio"] = round(statistics.median(a / b for a, b in zip(cold, cold_native, strict=True)), 3)
-        found["page_cache_ratio"] = round(statistics.median(a / b for a, b in zip(hot, hot_native, strict=True)), 3)
+        found["native_cached_mb_s"] = round(statistics.median(cold[native]))
+        found["native_page_cache_mb_s"] = round(statistics.median(hot[native]))
+        found["cached_ratio"] = round(statistics.median(cold[path]) / statistics.median(cold[native]), 3)
+        found["page_cache_ratio"] = round(statistics.median(hot[path]) / statistics.median(hot[native]), 3)
     return found
 
 
