@@ -138,11 +138,12 @@ class Shelf:
         return own
 
     def stop(self) -> None:
-        """Unmount, stop the catalog, and remove everything that the demo made."""
-        if self.mount is not None:
-            subprocess.run([OPENSHELF, "umount", str(self.mount), "--lazy"], check=False, stdout=subprocess.DEVNULL)
+        """Stop the catalog, unmount meanwhile, and remove everything that the demo made."""
         if self.server is not None and self.server.poll() is None:
             self.server.send_signal(signal.SIGTERM)
+        if self.mount is not None:
+            subprocess.run([OPENSHELF, "umount", str(self.mount), "--lazy"], check=False, stdout=subprocess.DEVNULL)
+        if self.server is not None:
             try:
                 self.server.wait(20)
             except subprocess.TimeoutExpired:
