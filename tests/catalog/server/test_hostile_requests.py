@@ -79,7 +79,8 @@ def test_a_sender_who_falls_silent_gives_his_place_back(
         connections[0].settimeout(20)
         answer = b""
         while b"slow_body" not in answer:  # head and body may come apart
-            assert (portion := connections[0].recv(4096)), answer
+            portion = connections[0].recv(4096)
+            assert portion, answer
             answer += portion
         assert answer.startswith(b"HTTP/1.1 408 ")
     finally:
