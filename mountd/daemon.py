@@ -6,6 +6,7 @@ an environment. Its one line on standard output says how the start ended.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
@@ -18,6 +19,7 @@ from typing import Any
 from mountd import log
 from mountd.cache.layout import Layout
 from mountd.interfaces import MountConfig, Stack
+from mountd.options import Options
 from mountd.supervisor import Supervisor, Transport
 from openshelf.errors import OpenshelfError
 
@@ -46,6 +48,7 @@ class Orders:
                 "catalog": config.catalog,
                 "catalog_key": config.catalog_key,
                 "token": config.token,
+                "options": dataclasses.asdict(config.options),
                 "transport": self.transport,
                 "foreground": self.foreground,
             }
@@ -62,6 +65,7 @@ class Orders:
             catalog=given["catalog"],
             catalog_key=given["catalog_key"],
             token=given["token"],
+            options=Options.from_json(given["options"]),
         )
         return cls(config, given["transport"], given["foreground"])
 

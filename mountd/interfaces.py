@@ -11,10 +11,12 @@ the kernel channel adds a generation in the bits above by itself, only where han
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from mountd.options import Options
 
 if TYPE_CHECKING:
     from catalog.manifest import FileEntry
@@ -149,6 +151,21 @@ class MountConfig:
     catalog: str
     catalog_key: str | None
     token: str | None
+    options: Options = field(default_factory=Options)
+
+
+Work = Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]
+"""A command that the worker carries out for ``openshelf warm``, ``cache ls`` and the like: from the arguments to
+objects that are sent as they come (progress), the last of which is the outcome. Raises OpenshelfError."""
+
+
+class Opened(NamedTuple):
+    """One open of a file, as the access ledger wants to know of it. ``pid`` is 0 when it cannot be seen from here."""
+
+    node: Node
+    pid: int
+    uid: int
+    tier: Literal["passthrough", "served", "materialised"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +202,12 @@ class Stack(Protocol):
 
     def facts(self) -> Facts:
         """The present state; cheap, called about once a second."""
+
+    def opened(self, opened: Opened) -> None:
+        """Take note of an open. Called by the thread that answers it: quick, never raises, never blocks."""
+
+    def work(self) -> Mapping[str, Work]:
+        """What the worker does on command, by name."""
 
     def close(self) -> None:
         """Stop following and give the cache's lock back."""

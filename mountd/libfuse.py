@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import fuse
 
-from mountd.interfaces import ROOT_ID, Handle, Node, Reader, Tree
+from mountd.interfaces import ROOT_ID, Handle, Node, Opened, Reader, Tree
 from mountd.shared_state import Counter
 from mountd.xattrs import read_xattr, xattr_names
 from openshelf.errors import OpenshelfError
@@ -35,10 +35,11 @@ _FLAGS = ("ro", "nosuid", "nodev", "use_ino", "default_permissions")
 Result = TypeVar("Result")
 
 
-def serve(mountpoint: Path, tree: Tree, reader: Reader, counters: memoryview) -> None:
+def serve(mountpoint: Path, tree: Tree, reader: Reader, counters: memoryview, opened: Callable[[Opened], None]) -> None:
     """Mount and serve at ``mountpoint`` until it is unmounted, in this process; many requests at once.
 
-    ``counters`` is a row of :class:`mountd.shared_state.Counter`. OpenshelfError when libfuse cannot mount.
+    ``counters`` is a row of :class:`mountd.shared_state.Counter`; ``opened`` is told of every file that is opened.
+    OpenshelfError when libfuse cannot mount.
     """
     args = fuse.FuseArgs()
     args.mountpoint = str(mountpoint)
@@ -48,7 +49,7 @@ def serve(mountpoint: Path, tree: Tree, reader: Reader, counters: memoryview) ->
     for name, value in _OPTIONS.items():
         args.add(name, value)
     try:
-        _FileSystem(tree, reader, _Counters(counters)).main(args.assemble())
+        _FileSystem(tree, reader, _Counters(counters), opened).main(args.assemble())
     except fuse.FuseError as error:
         raise OpenshelfError(
             "libfuse_failed",
@@ -81,11 +82,12 @@ def _errors(call: Callable[[], Result], what: str) -> Result:
 class _FileSystem(fuse.Fuse):  # type: ignore[misc]
     """libfuse's callbacks over a tree and a reader."""
 
-    def __init__(self, tree: Tree, reader: Reader, counters: _Counters) -> None:
+    def __init__(self, tree: Tree, reader: Reader, counters: _Counters, opened: Callable[[Opened], None]) -> None:
         super().__init__(dash_s_do="undef")
         self._tree = tree
         self._reader = reader
         self._counters = counters
+        self._opened = opened
         self._held_lock = threading.Lock()
         self._held: dict[str, tuple[Node, int]] = {}
         self.multithreaded = True
@@ -140,6 +142,8 @@ class _FileSystem(fuse.Fuse):  # type: ignore[misc]
             raise OSError(errno.EISDIR, "not a file")
         handle = _errors(lambda: self._reader.open(node), "An open")
         self._counters.add(Counter.OPENS_SERVED)
+        context = self.GetContext()
+        self._opened(Opened(node, context["pid"], context["uid"], "served"))
         with self._held_lock:
             self._held[path] = node, self._held.get(path, (node, 0))[1] + 1
         return _OpenFile(node, handle)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from catalog.client import Client
 from mountd.cache.layout import CacheError
@@ -13,7 +13,7 @@ from mountd.fetch.fill import Supply
 from mountd.fetch.pool import Pool
 from mountd.follow import Credentials, Follower
 from mountd.inodes import InodeTable
-from mountd.interfaces import Facts, MountConfig, Reader, Tree
+from mountd.interfaces import Facts, MountConfig, Opened, Reader, Tree, Work
 from mountd.reader import CacheReader
 from mountd.tree import MountTree
 
@@ -41,6 +41,8 @@ class Node:
         self._reader = CacheReader(self._tree, supply)
         self.tree: Tree = self._tree
         self.reader: Reader = self._reader
+        self._observers: tuple[Callable[[Opened], None], ...] = ()
+        self._work: dict[str, Work] = {}
         self._follower = Follower(self._client, Credentials(config.token, config.catalog_key), self._cache, self._tree)
 
     def start(self, *, resume: bool) -> None:
@@ -63,6 +65,15 @@ class Node:
             "; ".join(filter(None, (standing.reason, trouble and f"served from the store: {trouble}"))),
             tuple(sorted(more.items())),
         )
+
+    def opened(self, opened: Opened) -> None:
+        """See :meth:`mountd.interfaces.Stack.opened`."""
+        for observer in self._observers:
+            observer(opened)
+
+    def work(self) -> Mapping[str, Work]:
+        """See :meth:`mountd.interfaces.Stack.work`."""
+        return self._work
 
     def _status(self) -> Mapping[str, object]:
         facts = self.facts()

@@ -82,6 +82,7 @@ class Supervisor:
         self._failure: Mapping[str, Any] | None = None
         self._oom_score_adj = "0"
         self._listener: socket.socket
+        self._work_listener: socket.socket
         self._identity: Identity
 
     def run(self) -> int:
@@ -89,6 +90,7 @@ class Supervisor:
         refuse_nesting(self._config.mountpoint, self._config.cache)
         prepare(self._config.mountpoint)
         self._listener = control.listen(self._config.mountpoint)
+        self._work_listener = control.listen_for_work(self._config.mountpoint)
         try:
             self._protect()
             self._identity = self._open()
@@ -165,10 +167,11 @@ class Supervisor:
         self._stop_listening()
 
     def _stop_listening(self) -> None:
-        """Free the socket's name, once: after that it may be another daemon's."""
+        """Free the sockets' names, once: after that it may be another daemon's."""
         if self._listener.fileno() >= 0:
-            control.socket_path(self._config.mountpoint).unlink(missing_ok=True)
+            control.forget(self._config.mountpoint)
             self._listener.close()
+            self._work_listener.close()
 
     # The loop
 
@@ -268,6 +271,7 @@ class Supervisor:
             devices=self._devices,
             resend=self._resend,
             listener=self._listener,
+            work_listener=self._work_listener,
             build=self._build,
             supervisor_pid=os.getpid(),
             oom_score_adj=self._oom_score_adj,

@@ -22,6 +22,7 @@ from mountd.kernel.notify import Notifier, ask_resend
 from mountd.kernel.opens import OpenTable
 from mountd.kernel.operations import Operations
 from mountd.shared_state import SharedState
+from mountd.work import WorkServer
 from openshelf.errors import OpenshelfError
 
 _logger = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class Post:
     devices: tuple[int, ...]
     resend: bool
     listener: socket.socket
+    work_listener: socket.socket
     build: Build
     supervisor_pid: int
     oom_score_adj: str
@@ -63,6 +65,8 @@ def run(post: Post, *, first: bool) -> int:
         _logger.error("nothing to serve: %s", error.line())
         post.state.publish({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
         return EXIT_NOTHING_TO_SERVE
+    if post.work_listener.fileno() >= 0:  # else lazily unmounted
+        WorkServer(post.work_listener, stack.work()).start()
     try:
         if post.identity.transport == "libfuse":
             return _serve_libfuse(post, stack, supervisor)
@@ -86,7 +90,7 @@ def _be_a_fair_victim(oom_score_adj: str) -> None:
 def _serve_kernel(post: Post, stack: Stack, supervisor: int, *, first: bool) -> int:
     opens = OpenTable(post.state, post.devices[0], passthrough=post.identity.passthrough)
     notifier = Notifier(post.devices[0])
-    operations = Operations(stack.tree, stack.reader, opens, notifier.invalidate)
+    operations = Operations(stack.tree, stack.reader, opens, notifier.invalidate, stack.opened)
     stack.tree.subscribe(operations.name_changed)
     channel = Channel(post.devices, post.state, operations)
     if not first and post.resend:
@@ -113,7 +117,7 @@ def _serve_libfuse(post: Post, stack: Stack, supervisor: int) -> int:
     )
     thread.start()
     try:
-        libfuse.serve(post.config.mountpoint, stack.tree, stack.reader, post.state.counters(0))
+        libfuse.serve(post.config.mountpoint, stack.tree, stack.reader, post.state.counters(0), stack.opened)
     finally:
         os.eventfd_write(ended, 1)
         thread.join()
@@ -149,7 +153,7 @@ def _stand_by(post: Post, facts: Callable[[], dict[str, Any]], supervisor: int, 
         if post.listener.fileno() in ready:
             control.serve_one(post.listener, lambda request: _command(post, request))
     if orphan:
-        control.socket_path(post.config.mountpoint).unlink(missing_ok=True)
+        control.forget(post.config.mountpoint)
 
 
 def _command(post: Post, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,10 +56,10 @@ def load(
             stored = tomllib.loads(path.read_text("utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise UsageError("bad_config", f"{path} is not valid TOML: {error}", "Correct the file.") from error
-    unknown = sorted(set(stored) - {"catalog", "token", "data"})
+    unknown = sorted(set(stored) - {"catalog", "token", "data", "mount"})
     if unknown:
         raise UsageError(
-            "bad_config", f"{path} has an unknown setting {unknown[0]!r}", "Known are catalog, token, data."
+            "bad_config", f"{path} has an unknown setting {unknown[0]!r}", "Known are catalog, token, data, [mount]."
         )
 
     def pick(flag: str | None, name: str) -> str | None:

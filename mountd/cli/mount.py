@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mountd import log
+from mountd import log, options
 from mountd.daemon import Orders
 from mountd.interfaces import MountConfig
 from mountd.kernel.mounting import canonical, refuse_nesting
@@ -48,6 +48,26 @@ def mount(
     transport: Annotated[
         TransportChoice, typer.Option(help="kernel: /dev/fuse directly; libfuse: through fuse-python.")
     ] = TransportChoice.AUTO,
+    fill: Annotated[
+        str | None,
+        typer.Option(
+            metavar="eager|lazy", help="eager: reading any part of a file fetches the rest in the background."
+        ),
+    ] = None,
+    proxies: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Site caches to ask first, such as 'http://a:3128|http://b:3128;DIRECT'."),
+    ] = None,
+    bandwidth: Annotated[
+        str | None,
+        typer.Option(metavar="RATES", help="Most bytes a second, by time of day: '08:00-20:00=200M,1G'."),
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve Prometheus text there, such as 127.0.0.1:9469.")
+    ] = None,
+    more_caches: Annotated[
+        list[str] | None, typer.Option("--more-cache", metavar="DIR", help="A further disk for cached objects.")
+    ] = None,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay, and log to stderr too.")] = False,
     catalog: Annotated[str | None, typer.Option(metavar="URL", help="The catalog's address.")] = None,
     catalog_key: Annotated[
@@ -59,7 +79,7 @@ def mount(
 
     The token comes from OPENSHELF_TOKEN or openshelf.toml. With the catalog out of reach, the last good state is
     mounted, and this says so. The daemon logs to CACHE/mountd.log. OPENSHELF_PASSTHROUGH=0 makes the daemon serve
-    every read itself.
+    every read itself. Further options stand in [mount] of openshelf.toml; docs/operators.md lists them.
 
     Examples:
 
@@ -75,6 +95,15 @@ def mount(
         catalog=chosen.catalog,
         catalog_key=catalog_key,
         token=chosen.token,
+        options=options.load(
+            {
+                "fill": fill,
+                "proxies": proxies,
+                "bandwidth": bandwidth,
+                "metrics": metrics,
+                "more_caches": tuple(str(canonical(Path(each))) for each in more_caches or ()),
+            }
+        ),
     )
     _require_token(chosen)
     refuse_nesting(config.mountpoint, config.cache)  # before anything is created in the one or the other

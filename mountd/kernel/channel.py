@@ -165,11 +165,11 @@ class Channel:
 
 def _request(slot: int, buffer: memoryview, counters: memoryview) -> Request:
     """The request that lies in ``buffer``, counted."""
-    length, opcode, unique, nodeid, _, _, pid, _, _ = IN_HEADER.unpack_from(buffer)
+    length, opcode, unique, nodeid, uid, _, pid, _, _ = IN_HEADER.unpack_from(buffer)
     counters[Counter.REQUESTS] += 1
     if unique & RESENT_BIT:
         counters[Counter.RESENT] += 1
-    return Request(opcode, unique, nodeid, pid, slot, buffer[IN_HEADER.size : length], counters)
+    return Request(opcode, unique, nodeid, uid, pid, slot, buffer[IN_HEADER.size : length], counters)
 
 
 def _receive(device: int, buffer: memoryview) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mountd.interfaces import Handle, Invalidation, Node, Reader, Tree
+from mountd.interfaces import Handle, Invalidation, Node, Opened, Reader, Tree
 from mountd.kernel.answers import Buffer, FileRange
 from mountd.kernel.listing import Listings
 from mountd.kernel.opens import OpenTable, base_id
@@ -55,6 +55,7 @@ class Request:
     opcode: int
     unique: int
     nodeid: int
+    uid: int
     pid: int
     slot: int
     body: memoryview
@@ -62,15 +63,22 @@ class Request:
 
 
 class Operations:
-    """The file system: every opcode's handler. ``invalidate`` queues a name that the kernel should look up again."""
+    """The file system: every opcode's handler. ``invalidate`` queues a name that the kernel should look up again;
+    ``opened`` is told of every file that is opened."""
 
     def __init__(
-        self, tree: Tree, reader: Reader, opens: OpenTable, invalidate: Callable[[Invalidation], None]
+        self,
+        tree: Tree,
+        reader: Reader,
+        opens: OpenTable,
+        invalidate: Callable[[Invalidation], None],
+        opened: Callable[[Opened], None],
     ) -> None:
         self._tree = tree
         self._reader = reader
         self._opens = opens
         self._invalidate = invalidate
+        self._opened = opened
         self._listings = Listings(tree, self._entry_bytes)
         self.handlers: dict[int, Callable[[Request], Answer]] = {
             int(opcode): handler for opcode, handler in self._handlers().items()
@@ -215,11 +223,11 @@ class Operations:
         flags, _ = OPEN_IN.unpack_from(request.body)
         if flags & (os.O_ACCMODE | os.O_TRUNC) != os.O_RDONLY:
             return errno.EROFS
+        node = self._node(request.nodeid)
+        if node is None:
+            return errno.ESTALE
         entry = self._opens.join(request.nodeid, request.slot, request.unique)
         if entry is None:
-            node = self._node(request.nodeid)
-            if node is None:
-                return errno.ESTALE
             if node.kind != "file":
                 return errno.EISDIR if node.kind == "dir" else errno.ELOOP
             handle = self._reader.open(node)
@@ -235,6 +243,7 @@ class Operations:
             if place is not None:
                 self._invalidate(Invalidation(*place))
         # No file handle number: the nodeid says all, so that a handle outlives every worker.
+        self._opened(Opened(node, request.pid, request.uid, "passthrough" if entry.passthrough else "served"))
         if entry.passthrough:
             request.counters[Counter.OPENS_PASSTHROUGH] += 1
             return (OPEN_OUT.pack(0, OpenFlag.PASSTHROUGH, entry.backing_id),)

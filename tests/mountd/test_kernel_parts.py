@@ -174,14 +174,14 @@ def test_rows_are_used_again(state: SharedState, plain: tuple[PlainTree, PlainRe
 
 
 def ask(operations: Operations, state: SharedState, opcode: int, nodeid: int, body: bytes = b"") -> object:
-    request = Request(opcode, 1, nodeid, 1, 0, memoryview(body), state.counters(0))
+    request = Request(opcode, 1, nodeid, 0, 1, 0, memoryview(body), state.counters(0))
     return operations.handlers[opcode](request)
 
 
 @pytest.fixture
 def operations(state: SharedState, plain: tuple[PlainTree, PlainReader]) -> Operations:
     tree, reader = plain
-    return Operations(tree, reader, OpenTable(state, -1, passthrough=False), lambda _: None)
+    return Operations(tree, reader, OpenTable(state, -1, passthrough=False), lambda _: None, lambda _: None)
 
 
 WRITING = [

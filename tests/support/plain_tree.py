@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from mountd.interfaces import ROOT_ID, Facts, Invalidation, MountConfig, Node, Totals
+from mountd.interfaces import ROOT_ID, Facts, Invalidation, MountConfig, Node, Opened, Totals, Work
 
 
 class PlainTree:
@@ -162,6 +163,18 @@ class PlainStack:
 
     def facts(self) -> Facts:
         return Facts(0, self.config.cache_size_bytes, 1, 7, False, True, 1)
+
+    def opened(self, opened: Opened) -> None:
+        pass
+
+    def work(self) -> Mapping[str, Work]:
+        return {"count": self._count}
+
+    def _count(self, arguments: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """Reports the numbers up to ``to``, for tests of the worker's socket."""
+        for number in range(int(arguments["to"])):
+            yield {"number": number}
+        yield {"worker_pid": os.getpid()}
 
     def close(self) -> None:
         self._closed.set()
