@@ -57,6 +57,17 @@ def test_a_cache_on_overlayfs_is_warned_of_once_and_served(tmp_path: Path, sourc
         assert mount.said().count("stacked file system") == 1
 
 
+@pytest.fixture
+def device_for_all() -> Iterator[None]:
+    """``/dev/fuse`` as udev makes it, open to all users; a container may have it for root alone."""
+    device = Path("/dev/fuse")
+    before = device.stat().st_mode & 0o777
+    device.chmod(0o666)
+    yield
+    device.chmod(before)
+
+
+@pytest.mark.usefixtures("device_for_all")
 def test_without_root_it_mounts_through_fusermount_and_serves() -> None:
     # Not in pytest's own folder, which is closed to other users.
     base = Path(tempfile.mkdtemp(prefix="openshelf-user-"))
