@@ -19,6 +19,7 @@ from mountd import log, options
 from mountd.daemon import Orders
 from mountd.interfaces import MountConfig
 from mountd.kernel.mounting import canonical, refuse_nesting
+from mountd.warm import windows
 from openshelf import settings
 from openshelf.console import emit_json, say
 from openshelf.errors import OpenshelfError, UsageError
@@ -105,6 +106,7 @@ def mount(
             }
         ),
     )
+    windows.parse(config.options.bandwidth)
     _require_token(chosen)
     refuse_nesting(config.mountpoint, config.cache)  # before anything is created in the one or the other
     orders = Orders(config, transport.value, foreground)
