@@ -264,7 +264,7 @@ def test_open_files_are_not_evicted_and_what_does_not_fit_comes_from_the_store(
         handle.close()
     assert bench.read_all("3.bin") == files["3.bin"]
     bench.wait_sealed("3.bin")
-    monkeypatch.setattr("mountd.cache.store.SHOWN_S", 0.0)
+    monkeypatch.setattr("mountd.cache.trouble.SHOWN_S", 0.0)
     assert bench.cache.failure() == ""
 
 
