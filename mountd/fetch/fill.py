@@ -135,6 +135,12 @@ class Fill:
             self._completing = True
         self._supply.pool.submit(Priority.BACKGROUND, lambda: self._complete_from(start))
 
+    def fetch_some(self, start: int, stop: int) -> tuple[int, bool] | None:
+        """In the calling thread, fetch the first run of missing chunks in [``start``, ``stop``): the chunk after it,
+        and whether the cache took all of it. None when no chunk is missing that is not on its way."""
+        claimed = self._claim(start, stop)
+        return None if claimed is None else (claimed[1], self._fetch(*claimed))
+
     def verified_bytes(self) -> int:
         """How many bytes of the file are in the cache, checked."""
         partial = self._partial
@@ -335,11 +341,10 @@ class Fill:
     def _complete_from(self, start: int) -> None:
         """One step of the background completion; the next step is queued behind whatever others wait for."""
         total = len(self.spec.chunks)
-        claimed = self._claim(start, total) or self._claim(0, total)
-        stored = claimed is not None and self._fetch(*claimed)
-        again = claimed is not None and stored
-        if again and claimed is not None:
-            following = claimed[1] % total
+        step = self.fetch_some(start, total) or self.fetch_some(0, total)
+        again = step is not None and step[1]
+        if again and step is not None:
+            following = step[0] % total
             again = self._supply.pool.submit(Priority.BACKGROUND, lambda: self._complete_from(following))
         if not again:
             with self._changed:
