@@ -1,4 +1,4 @@
-"""The last good state of the feed on disk: which releases and tags there are, and up to which event.
+"""The last good state of the feed on disk: which releases and tags there are, who may see them, up to which event.
 
 It lets a mount start without the catalog. SQLite; each step of the feed is one transaction.
 """
@@ -25,8 +25,11 @@ CREATE TABLE IF NOT EXISTS releases (
 CREATE TABLE IF NOT EXISTS tags (
     collection TEXT NOT NULL, tag TEXT NOT NULL, version TEXT NOT NULL, PRIMARY KEY (collection, tag)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS restricted (collection TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS position (one INTEGER PRIMARY KEY CHECK (one = 1), epoch INTEGER, serial INTEGER);
 """
+_SCHEMA_VERSION = 1
+"""1: with the restricted collections. A state of before is good to start from, and a snapshot completes it."""
 
 
 class FeedState:
@@ -74,6 +77,12 @@ class FeedState:
             rows = self._db.execute("SELECT tag, version FROM tags WHERE collection = ?", (str(collection),)).fetchall()
         return dict(rows)
 
+    def is_restricted(self, collection: Collection) -> bool:
+        """Whether only some may read the collection."""
+        with self._lock:
+            asked = self._db.execute("SELECT 1 FROM restricted WHERE collection = ?", (str(collection),))
+            return asked.fetchone() is not None
+
     def uses(self, manifest_digest: str) -> bool:
         """Whether any release has this manifest."""
         with self._lock:
@@ -84,14 +93,18 @@ class FeedState:
         """Take a verified snapshot; the collections that differ from before."""
         releases = {_release_key(item): _digest(item) for item in snapshot["releases"]}
         tags = {_tag_key(item): _name(item, "version") for item in snapshot["tags"]}
+        restricted = {_collection(item) for item in snapshot["releases"] if _is_restricted(item)}
         with self._lock:
             before = {(c, v): d for c, v, d in self._db.execute("SELECT * FROM releases")}
             tags_before = {(c, t): v for c, t, v in self._db.execute("SELECT * FROM tags")}
             changed = {key[0] for key in before.keys() | releases.keys() if before.get(key) != releases.get(key)}
             changed |= {key[0] for key in tags_before.keys() | tags.keys() if tags_before.get(key) != tags.get(key)}
+            changed |= restricted ^ {name for (name,) in self._db.execute("SELECT collection FROM restricted")}
             self._db.execute("BEGIN IMMEDIATE")
             with self._db:
                 self._db.execute("DELETE FROM releases")
+                self._db.execute("DELETE FROM restricted")
+                self._db.executemany("INSERT INTO restricted VALUES (?)", [(name,) for name in restricted])
                 self._db.execute("DELETE FROM tags")
                 self._db.executemany("INSERT INTO releases VALUES (?, ?, ?)", [(*k, d) for k, d in releases.items()])
                 self._db.executemany("INSERT INTO tags VALUES (?, ?, ?)", [(*k, v) for k, v in tags.items()])
@@ -113,6 +126,8 @@ class FeedState:
         """One event; types that change no name (``key``, ``hidden``, ``access``) only move the position."""
         match event["type"]:
             case "published":
+                if _is_restricted(event):
+                    self._db.execute("INSERT OR IGNORE INTO restricted VALUES (?)", (_collection(event),))
                 statement = "INSERT OR REPLACE INTO releases VALUES (?, ?, ?)"
                 values: tuple[str, ...] = (*_release_key(event), _digest(event))
             case "withdrawn":
@@ -145,6 +160,9 @@ def _connect(path: Path) -> sqlite3.Connection:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         db.executescript(_SCHEMA)
+        if db.execute("PRAGMA user_version").fetchone() == (0,):
+            db.execute("UPDATE position SET serial = -1")  # so that a snapshot is taken as soon as one can be had
+            db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
     except sqlite3.Error:
         db.close()
         raise
@@ -163,6 +181,14 @@ def _name(item: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str) or not is_name(value):
         raise BadFeed("feed")
     return value
+
+
+def _is_restricted(item: Mapping[str, Any]) -> bool:
+    """Of a release; a catalog that does not say yet is of before collections were shown by their access rule."""
+    access = item.get("access", "public")
+    if access not in ("public", "restricted"):
+        raise BadFeed("feed")
+    return bool(access == "restricted")
 
 
 def _digest(item: Mapping[str, Any]) -> str:

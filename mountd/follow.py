@@ -11,7 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from catalog.signing import SignatureError, Signed
 from catalog.trust import FeedHole, KeySource, Trust, UntrustedKey
 from mountd.cache.store import Cache
 from mountd.feed_state import FeedState
+from mountd.groups import Groups
 from mountd.release_files import ReleaseFiles, ReleaseSource
 from mountd.releases import ListedRelease
 from mountd.rows import Rows
@@ -36,6 +37,8 @@ WAIT_S = 20.0
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 PARALLEL_RELEASES = 4
+_ACCESS = ("access", "published")
+"""Events that say, or should say, by which rule a collection is read (those of an older catalog do not)."""
 
 
 class FeedSource(KeySource, ReleaseSource, Protocol):
@@ -81,6 +84,7 @@ class Follower:
         wait_s: float = WAIT_S,
     ) -> None:
         self.trust = Trust(cache.layout.trust)
+        self.groups = Groups()
         self._source = source
         self._credentials = credentials
         self._cache = cache
@@ -209,8 +213,8 @@ class Follower:
             log.warning("%s Taking a snapshot instead.", error.line())
             return self._take_snapshot()
         concerned = self._state.apply(events)
-        if any(event["type"] == "access" for event in events):
-            # Which releases the token may read has changed; only a snapshot says how.
+        if any(event["type"] == "access" or "access" not in event for event in events if event["type"] in _ACCESS):
+            # Which releases the token may read has changed, or who else may: only a snapshot says how.
             concerned |= self._take_snapshot()
         return concerned
 
@@ -243,10 +247,18 @@ class Follower:
                 if listed is None:
                     failed.add(ref.collection)
                 else:
-                    brought[ref.collection].append(listed)
+                    brought[ref.collection].append(self._admitted(listed))
         self._tree.update(CollectionState(each, brought[each], self._state.tags(each)) for each in sorted(collections))
         self._pending = (self._pending - collections) | failed
         self._drop_withdrawn(wanted, brought)
+
+    def _admitted(self, listed: ListedRelease) -> ListedRelease:
+        """The release with its present access rule."""
+        restricted = self._state.is_restricted(listed.ref.collection)
+        gid = self.groups.gid(listed.ref.collection) if restricted else 0
+        if (listed.restricted, listed.gid) == (restricted, gid):
+            return listed
+        return replace(listed, restricted=restricted, gid=gid)
 
     def _bring(self, ref: ReleaseRef, digest: str, *, stored_only: bool) -> ListedRelease | None:
         known = self._shown.get(ref)

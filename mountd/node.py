@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import resource
 from collections.abc import Callable, Mapping
 
@@ -12,10 +13,14 @@ from mountd.fetch.fetcher import Counters, Fetcher
 from mountd.fetch.fill import Supply
 from mountd.fetch.pool import Pool
 from mountd.follow import Credentials, Follower
+from mountd.groups import Groups, read_groups
 from mountd.inodes import InodeTable
 from mountd.interfaces import Facts, MountConfig, Opened, Reader, Tree, Work
 from mountd.reader import CacheReader
 from mountd.tree import MountTree
+from openshelf.errors import UsageError
+
+log = logging.getLogger("openshelf.mount")
 
 STALL_S = 15.0
 """A source that sends nothing for this long is given up, and asked again."""
@@ -30,6 +35,7 @@ class Node:
             raise CacheError(
                 "cache_in_mount", "The cache lies inside the mount point", "Choose a --cache folder outside of it."
             )
+        self._config = config
         _permit_many_open_files()
         self._cache = Cache.open(config.cache, config.cache_size_bytes)
         self._table = InodeTable.open(self._cache.layout.inodes)
@@ -47,6 +53,7 @@ class Node:
 
     def start(self, *, resume: bool) -> None:
         """See :meth:`mountd.interfaces.Stack.start`."""
+        self._follower.groups = self._groups(resume=resume)
         self._follower.start(resume=resume)
 
     def facts(self) -> Facts:
@@ -74,6 +81,17 @@ class Node:
     def work(self) -> Mapping[str, Work]:
         """See :meth:`mountd.interfaces.Stack.work`."""
         return self._work
+
+    def _groups(self, *, resume: bool) -> Groups:
+        """Who may enter restricted collections. UsageError for a bad file, but a worker that takes over goes on: root
+        alone then may."""
+        try:
+            return read_groups(self._config.options.groups)
+        except UsageError as error:
+            if not resume:
+                raise
+            log.error("%s Restricted collections are root's until the next mount.", error.line())
+            return Groups()
 
     def _status(self) -> Mapping[str, object]:
         facts = self.facts()

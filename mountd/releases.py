@@ -18,6 +18,8 @@ CONTENT_TTL_S = 4 * 3600.0
 FOLDER_TTL_S = 1.0
 """Tags, the folders above releases, and the releases' own entries in them."""
 FOLDER_MODE = 0o555
+GROUP_MODE = 0o750
+ROOT_MODE = 0o700
 MADE_MODE = 0o444
 RECORD_NAMES = (b"release.json", b"release.json.sig")
 PACK_WINDOW_BYTES = 4 * MIB
@@ -31,7 +33,8 @@ class ListedRelease:
     """A release that the mount shows: verified, with its manifest on disk.
 
     ``record`` and ``signature`` are the bytes of ``release.json`` and ``release.json.sig``; ``open_rows`` maps the
-    manifest (called once, at the first name that is asked for).
+    manifest (called once, at the first name that is asked for). ``restricted``: only some may read the collection; on
+    this node those of the group ``gid``, or root alone when it is 0.
     """
 
     ref: ReleaseRef
@@ -43,6 +46,15 @@ class ListedRelease:
     record: bytes
     signature: bytes
     open_rows: Callable[[], Rows]
+    restricted: bool = False
+    gid: int = 0
+
+    @property
+    def folder_mode(self) -> int:
+        """The permission bits of all its folders and of its collection's folder, on every tier."""
+        if not self.restricted:
+            return FOLDER_MODE
+        return GROUP_MODE if self.gid else ROOT_MODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +202,10 @@ class ReleaseTree:
 
     def folder(self, nodeid: int, ttl_s: float) -> Node:
         """The node of an existing folder."""
-        return Node(nodeid, nodeid, "dir", FOLDER_MODE, 0, self.listed.created_ns, ttl_s, release=self.listed.ref)
+        listed = self.listed
+        return Node(
+            nodeid, nodeid, "dir", listed.folder_mode, 0, listed.created_ns, ttl_s, gid=listed.gid, release=listed.ref
+        )
 
     def file(self, row: int, *, whole: bool) -> Node:
         """The node of the file in a row, with its entry when it is to be ``whole``."""

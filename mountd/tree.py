@@ -39,9 +39,11 @@ class _Folder:
     parent_id: int
     name: bytes
     entries: Mapping[bytes, _Entry] = field(default_factory=dict)
+    mode: int = FOLDER_MODE
+    gid: int = 0
 
     def node(self) -> Node:
-        return Node(self.nodeid, self.nodeid, "dir", FOLDER_MODE, 0, DEFAULT_MTIME_NS, FOLDER_TTL_S)
+        return Node(self.nodeid, self.nodeid, "dir", self.mode, 0, DEFAULT_MTIME_NS, FOLDER_TTL_S, gid=self.gid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +149,15 @@ class MountTree:
 
     def licence(self, release: ReleaseRef) -> str | None:
         """The SPDX expression of a listed release."""
+        found = self.release(release)
+        return None if found is None else found.listed.licence
+
+    def release(self, release: ReleaseRef) -> ReleaseTree | None:
+        """The inside of a listed release."""
         namespace = self._kinds[release.collection.folder].entries.get(release.collection.namespace.encode())
         collection = namespace.entries.get(release.collection.name.encode()) if isinstance(namespace, _Folder) else None
         found = collection.entries.get(release.version.encode()) if isinstance(collection, _Folder) else None
-        return found.listed.licence if isinstance(found, ReleaseTree) else None
+        return found if isinstance(found, ReleaseTree) else None
 
     def pack_reach(self, nodeid: int) -> int:
         """Up to which byte of a packed file's pack its neighbours may be fetched with it; 0 when it is unknown."""
@@ -164,6 +171,19 @@ class MountTree:
     def releases(self) -> int:
         """How many releases are listed."""
         return len(self._totals)
+
+    def listed(self) -> list[ListedRelease]:
+        """All releases that are listed."""
+        return [
+            entry.listed
+            for kind in list(self._kinds.values())
+            for namespace in kind.entries.values()
+            if isinstance(namespace, _Folder)
+            for folder in namespace.entries.values()
+            if isinstance(folder, _Folder)
+            for entry in folder.entries.values()
+            if isinstance(entry, ReleaseTree)
+        ]
 
     def subscribe(self, callback: Callable[[Invalidation], None]) -> None:
         """Call ``callback`` for every name that appears, goes away or points elsewhere."""
@@ -238,6 +258,8 @@ class MountTree:
             self._by_slot[inodes.split(entry.nodeid)[0]] = entry
             if isinstance(entry, ReleaseTree):
                 self._totals[entry.listed.ref] = entry.listed.files, entry.listed.size_bytes
+        for listed in state.releases:
+            folder.mode, folder.gid = listed.folder_mode, listed.gid
         folder.entries = after
         names = (name for name in sorted(before.keys() | after.keys()) if before.get(name) is not after.get(name))
         changed += [Invalidation(folder.nodeid, name) for name in names]
@@ -298,8 +320,9 @@ def _slot_names(state: CollectionState) -> list[str]:
 
 
 def _release_slot(listed: ListedRelease) -> str:
-    """A release's name in the table: with its manifest, whose rows the node ids are made of."""
-    return f"r {listed.ref} {listed.manifest_digest}"
+    """A release's name in the table: with its manifest, whose rows the node ids are made of, and with the group that
+    may enter, since a folder's mode never changes under a node id."""
+    return f"r {listed.ref} {listed.manifest_digest}" + (f" {listed.gid}" if listed.restricted else "")
 
 
 def _tag_slot(collection: Collection, tag: str, version: str) -> str:

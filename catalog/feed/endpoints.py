@@ -110,6 +110,7 @@ def get_snapshot(caller: CallerDep, runtime: RuntimeDep) -> SignedDocument:
                 "manifest_digest": (release.manifest_digest or b"").hex(),
                 "files": release.files,
                 "size_bytes": release.size_bytes,
+                "access": release.collection.access,
             }
             for release in releases
         ],

@@ -66,6 +66,7 @@ def append(
         "tag": happened.tag,
         "manifest_digest": happened.manifest_digest,
         "reason_code": happened.reason_code,
+        "access": collection.access,
         "at": at,
     }
     hidden = {"epoch": place.epoch, "serial": place.serial, "type": "hidden", "at": at}

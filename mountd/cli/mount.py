@@ -69,6 +69,9 @@ def mount(
     more_caches: Annotated[
         list[str] | None, typer.Option("--more-cache", metavar="DIR", help="A further disk for cached objects.")
     ] = None,
+    groups: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Which group may enter each restricted collection.")
+    ] = None,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay, and log to stderr too.")] = False,
     catalog: Annotated[str | None, typer.Option(metavar="URL", help="The catalog's address.")] = None,
     catalog_key: Annotated[
@@ -102,6 +105,7 @@ def mount(
                 "proxies": proxies,
                 "bandwidth": bandwidth,
                 "metrics": metrics,
+                "groups": None if groups is None else str(canonical(groups)),
                 "more_caches": tuple(str(canonical(Path(each))) for each in more_caches or ()),
             }
         ),

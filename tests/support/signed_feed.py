@@ -29,6 +29,7 @@ class SignedFeed:
         self.reachable = True
         self.alter: Callable[[Signed], Signed] = lambda signed: signed
         self.snapshots = 0
+        self.restricted: set[str] = set()
         self._releases: dict[tuple[str, str], MadeRelease] = {}
         self._tags: dict[tuple[str, str], str] = {}
         self._changed = threading.Condition()
@@ -38,7 +39,20 @@ class SignedFeed:
     def publish(self, made: MadeRelease) -> None:
         collection, version = str(made.ref.collection), made.ref.version
         self._releases[collection, version] = made
-        self._event("published", collection=collection, version=version, manifest_digest=made.digest)
+        self._event(
+            "published",
+            collection=collection,
+            version=version,
+            manifest_digest=made.digest,
+            access=self._access(collection),
+        )
+
+    def restrict(self, collection: str, *, restricted: bool = True) -> None:
+        (self.restricted.add if restricted else self.restricted.discard)(collection)
+        self._event("access", collection=collection, access=self._access(collection))
+
+    def _access(self, collection: str) -> str:
+        return "restricted" if collection in self.restricted else "public"
 
     def withdraw(self, made: MadeRelease) -> None:
         collection, version = str(made.ref.collection), made.ref.version
@@ -102,6 +116,7 @@ class SignedFeed:
                 "manifest_digest": made.digest,
                 "files": len(made.entries),
                 "size_bytes": made.size_bytes,
+                "access": self._access(collection),
             }
             for (collection, version), made in self._releases.items()
         ]
