@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ CREATE INDEX IF NOT EXISTS partial_files ON objects (sha256, disk_bytes) WHERE s
 
 
 TOUCHES_KEPT = 4096
+_ASKED_AT_ONCE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,25 @@ class Index:
                 (sha256, disk_bytes, sealed, self._clock),
             )
 
+    def enter(self, rows: Sequence[tuple[bytes, int]]) -> None:
+        """Insert rows of new objects (SHA-256, ``disk_bytes``), not sealed yet, in one transaction."""
+        with self._lock, self._transaction():
+            self._clock += 1
+            self._db.executemany(
+                "INSERT INTO objects VALUES (?, ?, 0, ?)", [(sha256, taken, self._clock) for sha256, taken in rows]
+            )
+
+    def seal(self, digests: Iterable[bytes]) -> None:
+        """Mark objects as sealed, in one transaction."""
+        with self._lock, self._transaction():
+            self._db.executemany("UPDATE objects SET sealed = 1 WHERE sha256 = ?", [(sha256,) for sha256 in digests])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN")
+        with self._db:
+            yield
+
     def remove(self, sha256: bytes) -> None:
         """Forget an object."""
         with self._lock:
@@ -96,8 +117,7 @@ class Index:
         uses = [(clock, sha256) for sha256, clock in self._touched.items()]
         self._touched.clear()
         if uses:
-            self._db.execute("BEGIN")
-            with self._db:
+            with self._transaction():
                 self._db.executemany("UPDATE objects SET last_use = ? WHERE sha256 = ?", uses)
 
     def oldest(self, limit: int, after: tuple[int, bytes] = (-1, b"")) -> list[tuple[int, IndexRow]]:
@@ -121,6 +141,17 @@ class Index:
         with self._lock:
             asked = self._db.execute
             return [d for d in digests if asked("SELECT 1 FROM objects WHERE sha256 = ?", (d,)).fetchone()]
+
+    def known_among(self, digests: Sequence[bytes]) -> set[bytes]:
+        """The same for many at once."""
+        found: set[bytes] = set()
+        with self._lock:
+            for start in range(0, len(digests), _ASKED_AT_ONCE):
+                part = digests[start : start + _ASKED_AT_ONCE]
+                places = ",".join("?" * len(part))
+                rows = self._db.execute(f"SELECT sha256 FROM objects WHERE sha256 IN ({places})", part)  # noqa: S608
+                found.update(bytes(sha256) for (sha256,) in rows)
+        return found
 
     def close(self) -> None:
         """Write the noted uses and close."""

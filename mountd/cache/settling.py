@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 WINDOW_S = 1.0
@@ -37,8 +37,12 @@ class Settling:
 
     def add(self, sha256: bytes, token: object) -> None:
         """Have a file synced soon; ``token`` tells this sealing from any other of the same file."""
+        self.add_all((sha256,), token)
+
+    def add_all(self, digests: Iterable[bytes], token: object) -> None:
+        """The same for many files that were sealed together."""
         with self._changed:
-            self._waiting[sha256] = token
+            self._waiting.update(dict.fromkeys(digests, token))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="settle", daemon=True)
                 self._thread.start()

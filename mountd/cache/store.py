@@ -18,6 +18,7 @@ from mountd.cache.layout import SEALED_MODE, CacheError, CacheLock, Layout, is_o
 from mountd.cache.opening import open_index, recount_partials
 from mountd.cache.partial import FileSpec, PartialFile
 from mountd.cache.room import Room
+from mountd.cache.small import SmallFiles
 from mountd.cache.trouble import Trouble
 from mountd.cache.writing import MAP_BYTES, Writing
 
@@ -42,6 +43,7 @@ class Cache:
         self._room.total_bytes = self._index.total_bytes()
         self._writing = Writing(layout, self._index, self._room, self._trouble)
         self._settling = self._writing.settling
+        self.small = SmallFiles(layout, self._index, self._room, self._trouble, self._settling)
 
     @classmethod
     def open(cls, root: Path, limit_bytes: int) -> Cache:
@@ -99,15 +101,23 @@ class Cache:
 
     def open_sealed(self, sha256: bytes, size: int) -> int | None:
         """A descriptor of the sealed file, or None. One of the wrong size, or that a crash has damaged is removed."""
+        if sha256 in self.small.arriving:
+            return None
         try:
-            descriptor = os.open(self.layout.object_path(sha256), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self.layout.object_name(sha256), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             self._room.forget_if_gone(sha256)
             return None
         except OSError as error:
             self.note_failure(error)
             return None
-        reason = self._damage(descriptor, sha256, size)
+        state = os.fstat(descriptor)
+        if state.st_size != size:
+            if sha256 in self.small.arriving:
+                os.close(descriptor)
+                return None
+            state = os.fstat(descriptor)  # its last bytes may just have come
+        reason = self._damage(descriptor, state, sha256, size)
         if reason:
             os.close(descriptor)
             log.error("The cached file %s %s and is fetched again.", sha256.hex(), reason)
@@ -116,9 +126,8 @@ class Cache:
         self.touch(sha256)
         return descriptor
 
-    def _damage(self, descriptor: int, sha256: bytes, size: int) -> str:
+    def _damage(self, descriptor: int, state: os.stat_result, sha256: bytes, size: int) -> str:
         """What is wrong with a sealed file: its size, or after an unclean end the bytes of one that was not settled."""
-        state = os.fstat(descriptor)
         if state.st_size != size:
             return "has the wrong size"
         if state.st_mode & SEALED_MODE == SEALED_MODE or sha256 in self._room.unsettled:
@@ -135,7 +144,7 @@ class Cache:
 
     def is_sealed(self, sha256: bytes) -> bool:
         """Whether the file is complete in the cache."""
-        return self.layout.object_path(sha256).exists()
+        return sha256 not in self.small.arriving and self.layout.object_path(sha256).exists()
 
     def is_partial(self, sha256: bytes) -> bool:
         """Whether a partial file is in the cache."""

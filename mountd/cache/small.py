@@ -1,0 +1,122 @@
+"""Many small files at once, as a pack brings them: entered together, written one by one, settled together.
+
+The rows of a whole run are written in one transaction before the first byte; each file is then written straight under
+its sealed name, with the mode that says that it may not be on the disk yet. While a file is :attr:`arriving` nobody is
+shown it; one that a crash has cut short has the wrong size or is hashed before it is served, as any unsettled one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mountd.cache.index import Index
+from mountd.cache.layout import UNSETTLED_MODE, Layout
+from mountd.cache.partial import disk_bytes
+from mountd.cache.room import Room
+from mountd.cache.settling import Settling
+from mountd.cache.trouble import Trouble
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A run of files that the cache has room and rows for: their digests, and the token of this entering."""
+
+    digests: frozenset[bytes]
+    token: object
+
+
+class SmallFiles:
+    """The way of small files into one cache. Thread-safe; each run belongs to one thread."""
+
+    def __init__(self, layout: Layout, index: Index, room: Room, trouble: Trouble, settling: Settling) -> None:
+        self.arriving: set[bytes] = set()
+        """Files that have a row, and perhaps a name, but not all their bytes yet."""
+        self._layout = layout
+        self._index = index
+        self._room = room
+        self._trouble = trouble
+        self._settling = settling
+
+    def enter(self, files: Sequence[tuple[bytes, int]]) -> Entered:
+        """Make room and rows for those of ``files`` (SHA-256, size in bytes) that are not in the cache: none of them
+        when they do not fit or the disk is in trouble. What was entered is to be given to :meth:`finish`."""
+        token = object()
+        if not self._trouble.writable():
+            return Entered(frozenset(), token)
+        room, sizes = self._room, dict(files)
+        try:
+            with room.lock:
+                for sha256 in self._index.known_among(list(sizes)):
+                    del sizes[sha256]
+                rows = [(sha256, disk_bytes(size)) for sha256, size in sizes.items()]
+                needed = sum(taken for _, taken in rows)
+                if not rows or not room.reserve(needed):
+                    return Entered(frozenset(), token)
+                try:
+                    self._index.enter(rows)
+                except sqlite3.Error:
+                    room.total_bytes -= needed
+                    raise
+                room.unsettled.update(dict.fromkeys(sizes, token))
+                self.arriving.update(sizes)
+        except sqlite3.Error as error:
+            self._trouble.note(error)
+            return Entered(frozenset(), token)
+        return Entered(frozenset(sizes), token)
+
+    def write(self, entered: Entered, sha256: bytes, data: memoryview, mtime_ns: int) -> bool:
+        """Write the checked bytes of one entered file, and show it; False when the disk refuses, or the file was
+        withdrawn or evicted meanwhile."""
+        if self._room.unsettled.get(sha256) is not entered.token:
+            return False
+        path = self._layout.object_name(sha256)
+        try:
+            try:
+                descriptor = os.open(path, _NEW, UNSETTLED_MODE)
+            except FileNotFoundError:
+                Path(path).parent.mkdir(0o700, exist_ok=True)
+                descriptor = os.open(path, _NEW, UNSETTLED_MODE)
+            except FileExistsError:
+                with self._room.lock:
+                    if self._room.unsettled.get(sha256) is not entered.token:
+                        return False  # somebody else has brought it
+                    Path(path).unlink()  # without a row: left by a crash that took the index's last rows
+                descriptor = os.open(path, _NEW, UNSETTLED_MODE)
+            try:
+                if os.write(descriptor, data) != len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            self._room.discard(sha256)
+            self._trouble.note(error)
+            return False
+        self.arriving.discard(sha256)
+        return True
+
+    def finish(self, entered: Entered, written: Iterable[bytes]) -> None:
+        """Note the ``written`` ones as sealed and have them settled; what else was entered is given up."""
+        room, sealed = self._room, set(written)
+        self.arriving -= entered.digests
+        try:
+            with room.lock:
+                for sha256 in entered.digests:
+                    if room.unsettled.get(sha256) is entered.token:
+                        if sha256 not in sealed:
+                            room.discard(sha256)
+                    elif sha256 in sealed:
+                        sealed.discard(sha256)
+                        if self._index.get(sha256) is None:  # withdrawn while it was being written
+                            self._layout.object_path(sha256).unlink(missing_ok=True)
+                self._index.seal(sealed)
+                self._settling.add_all(sealed, entered.token)
+        except (OSError, sqlite3.Error) as error:
+            self._trouble.note(error)
