@@ -1,73 +1,34 @@
 """``python -m mountd.daemon``: the processes behind one mount, started by ``openshelf mount``.
 
 Everything it needs comes as one JSON object over standard input, a pipe: no token ever stands in an argument list or
-an environment. Its one line on standard output says how the start ended.
+an environment. Its one line on standard output says how the start ended. Descriptors that a former supervisor or the
+service manager hands over are taken over: the mount goes on.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from mountd import log
+from mountd import handover, log
 from mountd.cache.layout import Layout
 from mountd.interfaces import MountConfig, Stack
-from mountd.options import Options
-from mountd.supervisor import Supervisor, Transport
+from mountd.orders import Orders
+from mountd.shared_state import LAYOUT
+from mountd.supervisor import Supervisor
+from mountd.systemd import ServiceManager
 from openshelf.errors import OpenshelfError
 
 _logger = logging.getLogger(__name__)
 
 PASSTHROUGH_VARIABLE = "OPENSHELF_PASSTHROUGH"
 """Set to 0, it switches passthrough off."""
-
-
-@dataclass(frozen=True, slots=True)
-class Orders:
-    """What the pipe carries."""
-
-    config: MountConfig
-    transport: Transport
-    foreground: bool
-
-    def to_json(self) -> bytes:
-        """The orders as the bytes for the pipe."""
-        config = self.config
-        return json.dumps(
-            {
-                "mountpoint": str(config.mountpoint),
-                "cache": str(config.cache),
-                "cache_size_bytes": config.cache_size_bytes,
-                "catalog": config.catalog,
-                "catalog_key": config.catalog_key,
-                "token": config.token,
-                "options": dataclasses.asdict(config.options),
-                "transport": self.transport,
-                "foreground": self.foreground,
-            }
-        ).encode()
-
-    @classmethod
-    def from_json(cls, body: bytes) -> Orders:
-        """The orders from the bytes of the pipe."""
-        given = json.loads(body)
-        config = MountConfig(
-            mountpoint=Path(given["mountpoint"]),
-            cache=Path(given["cache"]),
-            cache_size_bytes=given["cache_size_bytes"],
-            catalog=given["catalog"],
-            catalog_key=given["catalog_key"],
-            token=given["token"],
-            options=Options.from_json(given["options"]),
-        )
-        return cls(config, given["transport"], given["foreground"])
+PROGRAM = ("-m", "mountd.daemon")
+"""What follows the interpreter."""
 
 
 def _build(config: MountConfig) -> Stack:
@@ -94,7 +55,13 @@ def _tell(told: Mapping[str, Any]) -> None:
 
 def main() -> int:
     """Run until unmounted; the exit code."""
-    orders = Orders.from_json(sys.stdin.buffer.read())
+    if sys.argv[1:] == [handover.CHECK_FLAG]:
+        _preload()
+        print(LAYOUT)
+        return 0
+    held = handover.adopt(os.environ)
+    body = sys.stdin.buffer.read()
+    orders = Orders.from_json(body)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, sys.stdin.fileno())
     os.close(nothing)
@@ -117,6 +84,9 @@ def main() -> int:
             transport=orders.transport,
             passthrough=os.environ.get(PASSTHROUGH_VARIABLE) != "0",
             preload=_preload,
+            held=held,
+            program=handover.Program(PROGRAM, body),
+            manager=ServiceManager.from_environment(os.environ),
         )
         return supervisor.run()
     except OpenshelfError as error:

@@ -6,8 +6,9 @@ Usually the supervisor does both; a worker whose supervisor was killed does them
 from __future__ import annotations
 
 import os
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from mountd.kernel.mounting import MountBusy, mounted_at, unmount, unmount_below
 from mountd.shared_state import Counter, SharedState
 from openshelf.errors import UsageError
 
+_CONNECTIONS = Path("/sys/fs/fuse/connections")
 _NAMED = 5
 """Holders named in a message; more are counted."""
 
@@ -40,6 +42,8 @@ def status(
 ) -> dict[str, Any]:
     """The state of a mount for ``openshelf status``; counters go on over restarts of the worker."""
     facts = state.facts()
+    beat_pid, beat_ns = state.last_beat()
+    alive = worker_pid is not None and beat_pid == worker_pid
     return {
         **facts.get("more", {}),  # first: what the data side counts never hides a field of ours
         "mountpoint": str(identity.mountpoint),
@@ -52,6 +56,9 @@ def status(
         "passthrough_reason": identity.passthrough_reason,
         "uptime_s": round(time.time() - identity.started_at, 1),
         "restarts": state.total(Counter.RESTARTS),
+        "takeovers": state.total(Counter.TAKEOVERS),
+        "worker_silent_s": round((time.monotonic_ns() - beat_ns) / 1e9, 1) if alive else None,
+        "waiting": waiting_requests(identity.mountpoint),
         "requests": state.total(Counter.REQUESTS),
         "lookups": state.total(Counter.LOOKUPS),
         "opens_passthrough": state.total(Counter.OPENS_PASSTHROUGH),
@@ -70,6 +77,18 @@ def status(
         "releases": facts.get("releases", 0),
         "open_files": facts.get("open_files", 0),
     }
+
+
+def waiting_requests(mountpoint: Path) -> int | None:
+    """Requests that the kernel has queued or handed out and that are not answered yet (``waiting`` of fusectl); None
+    where that file system is not mounted."""
+    present = mounted_at(mountpoint)
+    if present is None:
+        return None
+    try:
+        return int((_CONNECTIONS / present.device.partition(":")[2] / "waiting").read_text())
+    except (OSError, ValueError):
+        return None
 
 
 def end(mountpoint: Path, *, lazy: bool) -> None:
@@ -98,13 +117,17 @@ def handle_command(
     *,
     supervisor_pid: int | None,
     worker_pid: int | None,
+    upgrade: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Answer one request of the control socket."""
+    """Answer one request of the control socket. ``upgrade`` is given the interpreter to go on with."""
     match request.get("command"):
         case "status":
             return status(identity, state, supervisor_pid=supervisor_pid, worker_pid=worker_pid)
         case "unmount":
             end(identity.mountpoint, lazy=bool(request.get("lazy")))
             return {"unmounted": str(identity.mountpoint), "pids": [supervisor_pid or os.getpid()]}
+        case "upgrade":
+            upgrade(str(request.get("python") or sys.executable))
+            return {"upgrading": str(identity.mountpoint), "takeovers": state.total(Counter.TAKEOVERS)}
         case other:
             raise UsageError("unknown_command", f"The daemon knows no command {other!r}", "Is it of an older version?")

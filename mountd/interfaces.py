@@ -209,5 +209,8 @@ class Stack(Protocol):
     def work(self) -> Mapping[str, Work]:
         """What the worker does on command, by name."""
 
+    def shrink(self) -> None:
+        """Let go what is held in memory and can be made again; called when the worker comes near its limit."""
+
     def close(self) -> None:
         """Stop following and give the cache's lock back."""

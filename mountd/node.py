@@ -49,6 +49,7 @@ class Node:
         self.reader: Reader = self._reader
         self._observers: tuple[Callable[[Opened], None], ...] = ()
         self._work: dict[str, Work] = {}
+        self._shrinkers: tuple[Callable[[], None], ...] = ()
         self._follower = Follower(self._client, Credentials(config.token, config.catalog_key), self._cache, self._tree)
 
     def start(self, *, resume: bool) -> None:
@@ -81,6 +82,11 @@ class Node:
     def work(self) -> Mapping[str, Work]:
         """See :meth:`mountd.interfaces.Stack.work`."""
         return self._work
+
+    def shrink(self) -> None:
+        """See :meth:`mountd.interfaces.Stack.shrink`."""
+        for let_go in self._shrinkers:
+            let_go()
 
     def _groups(self, *, resume: bool) -> Groups:
         """Who may enter restricted collections. UsageError for a bad file, but a worker that takes over goes on: root

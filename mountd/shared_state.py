@@ -9,6 +9,9 @@ guards the table. All layouts are declared here.
     64            log record (one change of the open table)
     128           backing ids: last opened, being closed
     192           rows in use (high-water mark)
+    224           last sign of life: pid of the worker, monotonic time in nanoseconds
+    240           the present worker: pid, its start in clock ticks since boot
+    256           length, JSON: what the next supervisor must know
     4096          counters: (SLOTS + 1) rows of 16 unsigned 64-bit numbers
     16384         per slot: unique of the last OPEN or RELEASE that was applied
     20480         facts: sequence, length, JSON
@@ -38,11 +41,19 @@ BACKING = Struct("=ii")
 """Last backing id opened, backing id being closed (0: none)."""
 ROW = Struct("=QiI")
 """One open nodeid: nodeid, backing id (0: served by us), opens (0: the row is free)."""
+PROCESS = Struct("=qQ")
+"""A worker's pid and a time: of its last sign of life, or of its start."""
 
-_MAGIC = b"OSHELF\x00\x01"
+LAYOUT = 2
+"""Number of this layout: code of another number cannot take the memory over."""
+_MAGIC = b"OSHELF\x00" + bytes([LAYOUT])
 _LOG_AT = 64
 _BACKING_AT = 128
 _ROWS_AT = 192
+_BEAT_AT = 224
+_WORKER_AT = 240
+_KEPT_AT = 256
+_KEPT_BYTES = 3840
 _COUNTERS_AT = 4096
 _COUNTERS = 16
 _APPLIED_AT = 16384
@@ -69,19 +80,25 @@ class Counter(IntEnum):
     INVALIDATIONS = 7
     RESENT = 8
     RESTARTS = 9
+    TAKEOVERS = 10
 
 
 class SharedState:
-    """The memory itself. Made by the supervisor before its first fork; children inherit the mapping."""
+    """The memory itself. Made by the first supervisor before its first fork; children inherit the mapping, and a later
+    supervisor is handed ``descriptor``."""
 
-    def __init__(self) -> None:
-        descriptor = os.memfd_create("openshelf", os.MFD_CLOEXEC)
-        try:
-            os.ftruncate(descriptor, _SIZE)
+    def __init__(self, descriptor: int | None = None) -> None:
+        """New memory, or with ``descriptor`` that of an earlier supervisor. ValueError for another layout's."""
+        if descriptor is None:
+            self.descriptor = os.memfd_create("openshelf", os.MFD_CLOEXEC)
+            os.ftruncate(self.descriptor, _SIZE)
+            self._map = mmap.mmap(self.descriptor, _SIZE)
+            self._map[: len(_MAGIC)] = _MAGIC
+        else:
+            if os.fstat(descriptor).st_size != _SIZE or os.pread(descriptor, len(_MAGIC), 0) != _MAGIC:
+                raise ValueError("the shared memory has another layout")
+            self.descriptor = descriptor
             self._map = mmap.mmap(descriptor, _SIZE)
-        finally:
-            os.close(descriptor)
-        self._map[: len(_MAGIC)] = _MAGIC
         self._view = memoryview(self._map)
         self._counters = self._view[_COUNTERS_AT : _COUNTERS_AT + (SLOTS + 1) * _COUNTERS * 8].cast("Q")
 
@@ -90,6 +107,7 @@ class SharedState:
         self._counters.release()
         self._view.release()
         self._map.close()
+        os.close(self.descriptor)
 
     # Counters
 
@@ -125,6 +143,42 @@ class SharedState:
             if before == after and not before & 1:
                 return dict(json.loads(body)) if length else {}
         return {}
+
+    # Which worker serves
+
+    def enlist(self, pid: int, started: int) -> None:
+        """Note the present worker: its pid and its start, as ``/proc`` tells it."""
+        PROCESS.pack_into(self._map, _WORKER_AT, pid, started)
+
+    def enlisted(self) -> tuple[int, int]:
+        """(pid, start) of the last worker; zeros before the first."""
+        pid, started = PROCESS.unpack_from(self._map, _WORKER_AT)
+        return pid, started
+
+    def beat(self, pid: int, now_ns: int) -> None:
+        """A sign of life of the worker ``pid``."""
+        PROCESS.pack_into(self._map, _BEAT_AT, pid, now_ns)
+
+    def last_beat(self) -> tuple[int, int]:
+        """(pid, monotonic nanoseconds) of the last sign of life; zeros before the first."""
+        pid, now_ns = PROCESS.unpack_from(self._map, _BEAT_AT)
+        return pid, now_ns
+
+    # From supervisor to supervisor
+
+    def keep(self, what: Mapping[str, Any]) -> None:
+        """Leave what the next supervisor must know; no secrets."""
+        body = json.dumps(what, ensure_ascii=False).encode()
+        if len(body) > _KEPT_BYTES - _U32.size:
+            raise ValueError("what is kept does not fit into the shared memory")
+        self._map[_KEPT_AT + _U32.size : _KEPT_AT + _U32.size + len(body)] = body
+        _U32.pack_into(self._map, _KEPT_AT, len(body))
+
+    def kept(self) -> dict[str, Any]:
+        """What the former supervisor left; empty when there was none."""
+        (length,) = _U32.unpack_from(self._map, _KEPT_AT)
+        start = _KEPT_AT + _U32.size
+        return dict(json.loads(self._map[start : start + length])) if length else {}
 
     # Requests being worked on
 

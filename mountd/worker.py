@@ -5,23 +5,24 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-import select
 import signal
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mountd import control
-from mountd.duties import Identity, handle_command
+from mountd.duties import Identity
+from mountd.handover import Program
 from mountd.interfaces import MountConfig, Stack
 from mountd.kernel.channel import Channel
 from mountd.kernel.notify import Notifier, ask_resend
 from mountd.kernel.opens import OpenTable
 from mountd.kernel.operations import Operations
+from mountd.memory import few_arenas
 from mountd.shared_state import SharedState
+from mountd.standby import StandBy, Surroundings
 from mountd.work import WorkServer
 from openshelf.errors import OpenshelfError
 
@@ -30,7 +31,6 @@ _logger = logging.getLogger(__name__)
 EXIT_UNMOUNTED = 0
 EXIT_NOTHING_TO_SERVE = 78
 """``EX_CONFIG`` of sysexits.h: the data side could not start; the reason is in the facts."""
-_PUBLISH_EVERY_MS = 500
 
 Build = Callable[[MountConfig], Stack]
 
@@ -44,11 +44,13 @@ class Post:
     state: SharedState
     devices: tuple[int, ...]
     resend: bool
-    listener: socket.socket
-    work_listener: socket.socket
+    listener: socket.socket | None
+    work_listener: socket.socket | None
+    """The sockets of the supervisor and of the worker; None once the mount's name is free for another."""
     build: Build
     supervisor_pid: int
     oom_score_adj: str
+    program: Program | None
 
 
 def run(post: Post, *, first: bool) -> int:
@@ -56,6 +58,7 @@ def run(post: Post, *, first: bool) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor acts on it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
+    few_arenas()
     _be_a_fair_victim(post.oom_score_adj)
     supervisor = os.pidfd_open(post.supervisor_pid)
     try:
@@ -65,7 +68,7 @@ def run(post: Post, *, first: bool) -> int:
         _logger.error("nothing to serve: %s", error.line())
         post.state.publish({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
         return EXIT_NOTHING_TO_SERVE
-    if post.work_listener.fileno() >= 0:  # else lazily unmounted
+    if post.work_listener is not None:
         WorkServer(post.work_listener, stack.work()).start()
     try:
         if post.identity.transport == "libfuse":
@@ -103,7 +106,7 @@ def _serve_kernel(post: Post, stack: Stack, supervisor: int, *, first: bool) -> 
         os.eventfd_write(ended, 1)
 
     threading.Thread(target=watch, name="end", daemon=True).start()
-    _stand_by(post, lambda: _facts(stack, open_files=len(opens)), supervisor, ended)
+    _stand_by(post, stack, lambda: len(opens), supervisor, ended)
     notifier.close()
     return EXIT_UNMOUNTED
 
@@ -113,7 +116,7 @@ def _serve_libfuse(post: Post, stack: Stack, supervisor: int) -> int:
 
     ended = os.eventfd(0, os.EFD_CLOEXEC)
     thread = threading.Thread(
-        target=_stand_by, args=(post, lambda: _facts(stack, open_files=0), supervisor, ended), name="facts", daemon=True
+        target=_stand_by, args=(post, stack, lambda: 0, supervisor, ended), name="facts", daemon=True
     )
     thread.start()
     try:
@@ -124,37 +127,20 @@ def _serve_libfuse(post: Post, stack: Stack, supervisor: int) -> int:
     return EXIT_UNMOUNTED
 
 
+def _stand_by(post: Post, stack: Stack, open_files: Callable[[], int], supervisor: int, ended: int) -> None:
+    around = Surroundings(
+        identity=post.identity,
+        state=post.state,
+        devices=post.devices,
+        control_socket=post.listener,
+        work_socket=post.work_listener,
+        program=post.program,
+        memory_bytes=post.config.options.memory_bytes,
+        replaceable=post.identity.transport == "kernel",
+    )
+    StandBy(around, lambda: _facts(stack, open_files=open_files()), stack.shrink).run(supervisor, ended)
+
+
 def _facts(stack: Stack, *, open_files: int) -> dict[str, Any]:
     facts = dataclasses.asdict(stack.facts())
     return {**facts, "more": dict(facts["more"]), "open_files": open_files, "ready": True}
-
-
-def _stand_by(post: Post, facts: Callable[[], dict[str, Any]], supervisor: int, ended: int) -> None:
-    """Report the facts until the event descriptor ``ended`` is raised; answer the control socket once the supervisor
-    is gone."""
-    poll = select.poll()
-    poll.register(supervisor, select.POLLIN)
-    poll.register(ended, select.POLLIN)
-    orphan = False
-    while True:
-        try:
-            post.state.publish(facts())
-        except OpenshelfError as error:
-            _logger.error("the state cannot be reported: %s", error.line())
-        ready = {descriptor for descriptor, _ in poll.poll(_PUBLISH_EVERY_MS)}
-        if ended in ready:
-            break
-        if supervisor in ready:
-            _logger.warning("the supervisor is gone; this worker serves on and answers in its place")
-            poll.unregister(supervisor)
-            orphan = post.listener.fileno() >= 0  # else lazily unmounted: nobody can ask any more
-            if orphan:
-                poll.register(post.listener.fileno(), select.POLLIN)
-        if post.listener.fileno() in ready:
-            control.serve_one(post.listener, lambda request: _command(post, request))
-    if orphan:
-        control.forget(post.config.mountpoint)
-
-
-def _command(post: Post, request: Mapping[str, Any]) -> dict[str, Any]:
-    return handle_command(request, post.identity, post.state, supervisor_pid=None, worker_pid=os.getpid())

@@ -16,9 +16,9 @@ from typing import Annotated, Any
 import typer
 
 from mountd import log, options
-from mountd.daemon import Orders
 from mountd.interfaces import MountConfig
 from mountd.kernel.mounting import canonical, refuse_nesting
+from mountd.orders import Orders
 from mountd.warm import windows
 from openshelf import settings
 from openshelf.console import emit_json, say

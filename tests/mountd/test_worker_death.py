@@ -156,9 +156,11 @@ def test_status_answers_while_no_worker_lives_and_back_off_grows(large: tuple[Pa
         assert mount.status()["worker_pid"] is not None
 
 
-def test_the_worker_serves_on_when_its_supervisor_is_killed(large: tuple[Path, str], tmp_path: Path) -> None:
+def test_the_worker_serves_on_when_its_supervisor_is_killed_and_no_other_can_start(
+    large: tuple[Path, str], tmp_path: Path
+) -> None:
     folder, _ = large
-    mount = PlainMount(tmp_path, folder)
+    mount = PlainMount(tmp_path, folder).under_a_manager(str(tmp_path / "no such socket"))
     with mount:
         worker = mount.status()["worker_pid"]
         held = (mount.mountpoint / "small-003").open("rb")

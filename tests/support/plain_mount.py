@@ -34,6 +34,7 @@ class PlainMount:
         for folder in (self.mountpoint, self.cache, self.marks):
             folder.mkdir(parents=True, exist_ok=True)
         self.state: dict[str, Any] = {}
+        self._environ: dict[str, str] = {}
         self._options: dict[str, Any] = {"passthrough": passthrough, "resend": resend}
 
     def as_user(self, uid: int) -> PlainMount:
@@ -46,13 +47,23 @@ class PlainMount:
         self._options["run"] = str(run)
         return self
 
+    def under_a_manager(self, address: str) -> PlainMount:
+        """Let the daemon be a service whose manager listens at ``address`` (``NOTIFY_SOCKET``)."""
+        self._environ["NOTIFY_SOCKET"] = address
+        return self
+
     def __enter__(self) -> PlainMount:
         options = {name: str(getattr(self, name)) for name in ("source", "mountpoint", "cache", "marks")}
         self.log = (self.cache / "stderr.log").open("w")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.plain_mount", json.dumps({**options, **self._options})],
             cwd=ROOT,
-            env={**os.environ, "XDG_RUNTIME_DIR": self._options.get("run", "/run")},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "XDG_RUNTIME_DIR": self._options.get("run", "/run"),
+                **self._environ,
+            },
             stdout=subprocess.PIPE,
             stderr=self.log,
         )
@@ -108,9 +119,15 @@ class PlainMount:
 def _daemon(options: dict[str, Any]) -> int:
     import logging
 
+    from mountd import handover
+    from mountd.shared_state import LAYOUT
     from mountd.supervisor import Supervisor
+    from mountd.systemd import ServiceManager
     from tests.support.plain_tree import PlainStack
 
+    if handover.CHECK_FLAG in sys.argv:
+        print(LAYOUT)
+        return 0
     logging.basicConfig(level=logging.INFO, format="%(process)d %(levelname)s %(message)s")
     if "uid" in options:  # only now: the interpreter's own files may be closed to that user
         import logging.handlers
@@ -127,6 +144,9 @@ def _daemon(options: dict[str, Any]) -> int:
         transport="kernel",
         passthrough=options["passthrough"],
         resend=options["resend"],
+        held=handover.adopt(os.environ),
+        program=handover.Program(("-m", "tests.support.plain_mount", json.dumps(options)), b""),
+        manager=ServiceManager.from_environment(os.environ),
     ).run()
 
 

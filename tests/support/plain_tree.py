@@ -176,5 +176,8 @@ class PlainStack:
             yield {"number": number}
         yield {"worker_pid": os.getpid()}
 
+    def shrink(self) -> None:
+        pass
+
     def close(self) -> None:
         self._closed.set()
