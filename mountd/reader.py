@@ -141,6 +141,11 @@ class FileHandle:
             return os.pread(sealed, length, offset)
         return self._follow(offset, length).read(offset, length)
 
+    @property
+    def fill(self) -> Fill | None:
+        """The filling of the file; None when it was complete when it was opened."""
+        return self._fill
+
     def fetch_tail(self) -> None:
         """Send for the last chunk, where formats with an index at the end are read first."""
         if self._fill is not None:

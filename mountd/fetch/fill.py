@@ -141,6 +141,11 @@ class Fill:
         claimed = self._claim(start, stop)
         return None if claimed is None else (claimed[1], self._fetch(*claimed))
 
+    def failure(self) -> str:
+        """Why a chunk did not come of late; empty when none failed."""
+        with self._changed:
+            return next((reason for _, reason in self._failed.values()), "")
+
     def verified_bytes(self) -> int:
         """How many bytes of the file are in the cache, checked."""
         partial = self._partial
