@@ -28,6 +28,7 @@ from catalog.runtime import Runtime
 from catalog.search import endpoints as search
 from catalog.tokens import endpoints as tokens
 from catalog.uploads import endpoints as uploads
+from catalog.usage import endpoints as usage
 from catalog.web import problems
 from catalog.web.dependencies import RuntimeDep, admit
 from catalog.web.middleware import RequestFrame
@@ -123,7 +124,7 @@ def create_app(runtime: Runtime) -> FastAPI:
     )
     app.state.runtime = runtime
     problems.install(app)
-    for part in (router, tokens, collections, releases, uploads, reviews, downloads, feed, search, audit):
+    for part in (router, tokens, collections, releases, uploads, reviews, downloads, feed, search, usage, audit):
         app.include_router(part if isinstance(part, APIRouter) else part.router)
     app.add_middleware(RequestFrame, metrics=runtime.metrics, admit=functools.partial(admit, runtime))
     _document_problems(app)

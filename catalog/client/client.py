@@ -8,12 +8,12 @@ from typing import Self
 from catalog.client.drafts import Drafts
 from catalog.client.objects import ObjectReading
 from catalog.client.people import People
-from catalog.client.reading import Reading
 from catalog.client.reviews import Reviews
 from catalog.client.session import Session
+from catalog.client.usage import UsageReports
 
 
-class Client(Drafts, Reviews, Reading, ObjectReading, People):
+class Client(Drafts, Reviews, UsageReports, ObjectReading, People):
     """Talks to the catalog at ``url`` as the holder of ``token``. Safe to use from several threads at once.
 
     ``timeout_s`` is how long the catalog may be silent; requests that may be repeated are tried four times with

@@ -46,9 +46,15 @@ class Reviews:
         """Sign an approved release and announce it to every node."""
         return self._step(ref, "publish")
 
-    def withdraw(self, ref: ReleaseRef, reason_code: str, note: str = "", legal_basis: str = "") -> ReleaseInfo:
-        """Take a published release down for good; its tags go with it."""
-        return self._step(ref, "withdraw", {"reason_code": reason_code, "note": note, "legal_basis": legal_basis})
+    def withdraw(
+        self, ref: ReleaseRef, reason_code: str, note: str = "", legal_basis: str = "", *, revoke: bool = False
+    ) -> ReleaseInfo:
+        """Take a published release down for good; its tags go with it.
+
+        With ``revoke``, files of it that jobs have open end too, on every node.
+        """
+        body = {"reason_code": reason_code, "note": note, "legal_basis": legal_basis}
+        return self._step(ref, "withdraw", body | ({"policy": "revoke"} if revoke else {}))
 
     def tag(self, ref: ReleaseRef, tag: str) -> ReleaseInfo:
         """Let ``tag`` name the published release ``ref``, moving it when it names another."""

@@ -181,6 +181,7 @@ class Release(Base):
     approved_at: Mapped[Moment | None]
     published_at: Mapped[Moment | None]
     withdrawn_at: Mapped[Moment | None]
+    withdrawn_serial: Mapped[Count | None]
 
     collection: Mapped[Collection] = relationship(lazy="joined", innerjoin=True)
     uploader: Mapped[Principal] = relationship(lazy="joined", innerjoin=True, foreign_keys=[uploader_id])
@@ -289,3 +290,71 @@ class LedgerEntry(Base):
     entry: Mapped[str] = mapped_column(Text)
     previous: Mapped[Digest]
     hash: Mapped[Digest]
+
+
+class MountNode(Base):
+    """A node that mounts releases: a principal's token and a name, with what it last said of itself.
+
+    ``feed_serial`` is the last event that it has carried out in full, ``unrecorded`` how many opens are known to be
+    missing from its records.
+    """
+
+    __tablename__ = "nodes"
+    __table_args__ = (UniqueConstraint("principal_id", "name"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    principal_id: Mapped[int] = mapped_column(ForeignKey("principals.id"))
+    name: Mapped[str] = mapped_column(String(255))
+    created_at: Mapped[Moment]
+    last_seen_at: Mapped[Moment]
+    feed_serial: Mapped[Count]
+    unrecorded: Mapped[Count]
+
+
+class UsageRecord(Base):
+    """That a job opened files of a release on a node. Counts grow as the node reports again under the same ``record``.
+
+    ``exact`` is false when more distinct files were opened than the node could tell apart.
+    """
+
+    __tablename__ = "usage_records"
+    __table_args__ = (
+        UniqueConstraint("node_id", "record"),
+        Index("ix_usage_records_release_id_last_at", "release_id", "last_at"),
+        Index("ix_usage_records_job_name", "job_name"),
+        Index("ix_usage_records_last_at", "last_at"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    node_id: Mapped[int] = mapped_column(ForeignKey("nodes.id"))
+    record: Mapped[bytes] = mapped_column(LargeBinary(16))
+    release_id: Mapped[int] = mapped_column(ForeignKey("releases.id"))
+    job_kind: Mapped[str] = mapped_column(String(16))
+    job_name: Mapped[str] = mapped_column(String(256))
+    container: Mapped[str | None] = mapped_column(String(128))
+    claimed: Mapped[Json]
+    uid: Mapped[Count]
+    first_at: Mapped[Moment]
+    last_at: Mapped[Moment]
+    opens: Mapped[Count]
+    files: Mapped[Count]
+    bytes_declared: Mapped[Count]
+    exact: Mapped[bool]
+    received_at: Mapped[Moment]
+
+
+class WithdrawalConfirmation(Base):
+    """What a node did when a release was withdrawn, and who still held files of it when it last looked."""
+
+    __tablename__ = "withdrawal_confirmations"
+
+    release_id: Mapped[int] = mapped_column(ForeignKey("releases.id"), primary_key=True)
+    node_id: Mapped[int] = mapped_column(ForeignKey("nodes.id"), primary_key=True, index=True)
+    policy: Mapped[str] = mapped_column(String(16))
+    done_at: Mapped[Moment]
+    objects_removed: Mapped[Count]
+    bytes_removed: Mapped[Count]
+    holders: Mapped[Json]
+    open_files: Mapped[Count]
+    released_at: Mapped[Moment | None]
+    received_at: Mapped[Moment]

@@ -26,6 +26,8 @@ class Happened:
     tag: str | None = None
     manifest_digest: str | None = None
     reason_code: str | None = None
+    policy: Literal["revoke"] | None = None
+    """Of a withdrawal: what nodes do about open files, where their own settings are milder."""
 
 
 def state(session: Session) -> tuple[int, int]:
@@ -69,6 +71,8 @@ def append(
         "access": collection.access,
         "at": at,
     }
+    if happened.policy is not None:
+        event["policy"] = happened.policy
     hidden = {"epoch": place.epoch, "serial": place.serial, "type": "hidden", "at": at}
     session.add(
         FeedEvent(

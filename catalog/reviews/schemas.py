@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -48,6 +48,9 @@ class Withdrawal(_Strict):
     ]
     note: Annotated[str, Field(max_length=2000)] = ""
     legal_basis: Annotated[str, Field(max_length=2000)] = ""
+    policy: Literal["revoke"] | None = Field(
+        None, description="revoke: files that jobs have open end too, on every node, whatever its own settings say"
+    )
 
 
 class TagTarget(_Strict):

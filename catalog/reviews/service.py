@@ -152,8 +152,15 @@ def withdraw(runtime: Runtime, caller: Caller, ref: ReleaseRef, why: Withdrawal)
             session.delete(tag)
         session.flush()
         _refresh_card(session, release.collection, now)
-        happened = Happened("withdrawn", version=release.version, manifest_digest=digest, reason_code=why.reason_code)
+        happened = Happened(
+            "withdrawn",
+            version=release.version,
+            manifest_digest=digest,
+            reason_code=why.reason_code,
+            policy=why.policy,
+        )
         serial = feed.append(session, runtime.key, now, release.collection, happened)
+        release.withdrawn_serial = serial
         return "release.withdrawn", {"manifest_digest": digest, "serial": serial, **why.model_dump()}
 
     return _step(runtime, caller, ref, change)
