@@ -6,4 +6,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("mount", "Mount published releases read-only on this node", "mountd.cli.mount:mount", "Mount"),
     Command("umount", "Unmount, and end the daemon", "mountd.cli.umount:umount", "Mount"),
     Command("status", "Show the state of a mount", "mountd.cli.status:status", "Mount"),
+    Command(
+        "probe", "Say within two seconds whether a mount serves, whatever happens", "mountd.cli.probe:probe", "Mount"
+    ),
+    Command("upgrade", "Let the installed version take a mount over under load", "mountd.cli.upgrade:upgrade", "Mount"),
 )

@@ -139,7 +139,12 @@ def ask(mountpoint: Path, command: str, **arguments: object) -> dict[str, Any]:
 
     Raises NotMounted when nobody answers, ControlError with the other side's words when it refuses.
     """
-    for answer in _exchange(socket_path(mountpoint), mountpoint, command, arguments, ANSWER_WITHIN_S):
+    return ask_within(ANSWER_WITHIN_S, mountpoint, command, **arguments)
+
+
+def ask_within(within_s: float, mountpoint: Path, command: str, **arguments: object) -> dict[str, Any]:
+    """:func:`ask` with a patience of its own, in seconds."""
+    for answer in _exchange(socket_path(mountpoint), mountpoint, command, arguments, within_s):
         return answer
     raise ControlError("no_answer", f"The daemon of {mountpoint} did not answer", "See the log in its cache folder.")
 

@@ -43,7 +43,9 @@ class MountFailed(OpenshelfError):
 
 
 def mount(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Empty folder to mount on, such as /public.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", parser=Path, help="Empty folder to mount on, such as /public.")
+    ],
     cache: Annotated[Path, typer.Option(help="Folder of the node's cache, on a fast local disk.")],
     cache_size: Annotated[str, typer.Option(metavar="SIZE", help="Upper limit of the cache, such as 500G.")],
     transport: Annotated[

@@ -15,7 +15,7 @@ from openshelf.units import format_size
 
 
 def status(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that is mounted.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", parser=Path, help="The folder that is mounted.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON (as always when not on a terminal).")] = False,
 ) -> None:
     """Show the state of a mount; answered even while its worker is being replaced, without touching the mount.

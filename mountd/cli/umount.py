@@ -17,7 +17,7 @@ _GONE_WITHIN_S = 10.0
 
 
 def umount(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that is mounted.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", parser=Path, help="The folder that is mounted.")],
     lazy: Annotated[bool, typer.Option("--lazy", help="Free the folder at once; open files go on.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:

@@ -162,7 +162,8 @@ class PlainStack:
                 self.tree.hide(ROOT_ID, os.fsencode(name))
 
     def facts(self) -> Facts:
-        return Facts(0, self.config.cache_size_bytes, 1, 7, False, True, 1)
+        online = not (self._marks / "offline").exists()
+        return Facts(0, self.config.cache_size_bytes, 1, 7, False, online, 1)
 
     def opened(self, opened: Opened) -> None:
         pass
