@@ -25,6 +25,7 @@ class CacheReader:
     def __init__(self, tree: MountTree, supply: Supply, *, eager: bool = True) -> None:
         self._tree = tree
         self._cache = supply.cache
+        self._packs = supply.packs
         self._fills = Fills(supply)
         self._eager = eager
 
@@ -38,7 +39,8 @@ class CacheReader:
             return ContentHandle(b"")
         # Packs hold files of one chunk; a manifest that says otherwise is read by its word, chunk by chunk.
         packed = entry.object != entry.sha256 and len(spec.chunks) == 1
-        place = Place(entry.object, entry.offset, (lambda: self._tree.pack_reach(node.nodeid)) if packed else None)
+        pack = (lambda: self._tree.pack(node.nodeid)) if packed else None
+        place = Place(entry.object, entry.offset, pack, whole=self._eager)
         handle = FileHandle(spec, place, self._cache, self._fills, eager=self._eager)
         if entry.path.endswith(".parquet"):
             handle.fetch_tail()
@@ -65,6 +67,7 @@ class CacheReader:
 
     def close(self) -> None:
         """Close what is being filled; the pool must be closed before."""
+        self._packs.close()
         self._fills.close()
 
 

@@ -10,8 +10,7 @@ from typing import overload
 from catalog.names import ReleaseRef
 from mountd import inodes
 from mountd.interfaces import Node
-from mountd.rows import AFTER_SLASH, Rows
-from openshelf.units import MIB
+from mountd.rows import AFTER_SLASH, PackedFile, Rows
 
 CONTENT_TTL_S = 4 * 3600.0
 """Nothing inside a release changes."""
@@ -22,7 +21,6 @@ GROUP_MODE = 0o750
 ROOT_MODE = 0o700
 MADE_MODE = 0o444
 RECORD_NAMES = (b"release.json", b"release.json.sig")
-PACK_WINDOW_BYTES = 4 * MIB
 KEPT_FILES = 256
 KEPT_FOLDERS = 65_536
 """Bounds of folders that are remembered, per release."""
@@ -146,9 +144,9 @@ class ReleaseTree:
         folder, _, name = path.rpartition(b"/")
         return self._folder_at(folder), name
 
-    def pack_reach(self, nodeid: int) -> int:
-        """Up to which byte of a packed file's pack its neighbours may be fetched with it."""
-        return self.rows().pack_reach(inodes.split(nodeid)[1] & ~inodes.FILE_BIT, PACK_WINDOW_BYTES)
+    def pack(self, nodeid: int) -> Sequence[PackedFile]:
+        """The small files in the same pack as a packed file, in order of their place."""
+        return self.rows().pack(inodes.split(nodeid)[1] & ~inodes.FILE_BIT)
 
     def rows(self) -> Rows:
         """The mapped manifest."""

@@ -5,13 +5,13 @@ Paths are compared as bytes in the mapping, so that no object per file is kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from catalog.manifest import BATCH_ROWS, FileEntry, Manifest
+from catalog.manifest import BATCH_ROWS, PACK_FILE_BYTES, FileEntry, Manifest
 
 _SHIFT = BATCH_ROWS.bit_length() - 1
 _MASK = BATCH_ROWS - 1
@@ -20,6 +20,16 @@ AFTER_SLASH = b"0"
 """The byte that follows ``/``: ``folder + AFTER_SLASH`` bounds all paths that begin with ``folder + b"/"``."""
 FIRST_BLOCK_ROWS = 64
 LAST_BLOCK_ROWS = 16_384
+
+
+class PackedFile(NamedTuple):
+    """A file of one chunk in a pack: where it starts there and its size in bytes, its date, and its digests."""
+
+    offset: int
+    size: int
+    mtime_ns: int
+    sha256: bytes
+    blake3: bytes
 
 
 class _Batch:
@@ -50,6 +60,19 @@ class _Batch:
         self.offsets = memoryview(offset[1]).cast("Q")
         self.chunk_offsets = memoryview(chunks[1]).cast("i")
         self.chunk_digests = memoryview(chunks[3] or b"")
+
+    def packed_in(self, stored: memoryview) -> Iterator[PackedFile]:
+        """The files of one chunk, up to the size of packed ones, that lie in the object ``stored``."""
+        wanted = np.frombuffer(stored, np.uint64)
+        objects = np.frombuffer(self.objects, np.uint64).reshape(-1, 4)
+        rows = np.flatnonzero(objects[:, 0] == wanted[0])
+        rows = rows[(objects[rows] == wanted).all(axis=1)]
+        for row in rows.tolist():
+            size, chunk = self.sizes[row], self.chunk_offsets[row]
+            if 0 < size <= PACK_FILE_BYTES and self.chunk_offsets[row + 1] == chunk + 1:
+                sha256 = bytes(self.sha256[row * 32 : row * 32 + 32])
+                digest = bytes(self.chunk_digests[chunk * 32 : chunk * 32 + 32])
+                yield PackedFile(self.offsets[row], size, self.mtimes[row], sha256, digest)
 
 
 class Rows:
@@ -93,25 +116,17 @@ class Rows:
             tuple([bytes(batch.chunk_digests[start : start + 32]) for start in chunks]),
         )
 
-    def pack_reach(self, row: int, limit_bytes: int) -> int:
-        """Up to which byte of the object that holds a row the following rows lie in it too, ``limit_bytes`` at most
-        from the row's own place (but always the row itself)."""
-        stored, start, stop = self._place(row)
-        following = row + 1
-        while following < self._count:
-            other, begin, end = self._place(following)
-            if other != stored or end > start + limit_bytes:
-                break
-            if begin >= start:  # a file that the pack holds already lies before
-                stop = max(stop, end)
-            following += 1
-        return stop
+    def pack(self, row: int) -> list[PackedFile]:
+        """The small files that lie in the same object as ``row``, in order of their place, each content once.
 
-    def _place(self, row: int) -> tuple[bytes, int, int]:
-        batch = self._batches[row >> _SHIFT]
+        They are looked for in the batch of the row and its two neighbours.
+        """
+        first = row >> _SHIFT
         at = row & _MASK
-        begin = batch.offsets[at]
-        return bytes(batch.objects[at * 32 : at * 32 + 32]), begin, begin + batch.sizes[at]
+        stored = self._batches[first].objects[at * 32 : at * 32 + 32]
+        near = self._batches[max(first - 1, 0) : first + 2]
+        found = {each.offset: each for batch in near for each in batch.packed_in(stored)}
+        return [found[offset] for offset in sorted(found)]
 
     def lower_bound(self, path: bytes, low: int, high: int) -> int:
         """The first row in [low, high) whose path is not below ``path``, else ``high``."""

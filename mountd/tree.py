@@ -18,6 +18,7 @@ from mountd import inodes
 from mountd.inodes import InodeTable
 from mountd.interfaces import ROOT_ID, Invalidation, Node, Totals
 from mountd.releases import FOLDER_MODE, FOLDER_TTL_S, MADE_MODE, ListedRelease, ReleaseTree
+from mountd.rows import PackedFile
 
 log = logging.getLogger("openshelf.mount.tree")
 
@@ -159,10 +160,10 @@ class MountTree:
         found = collection.entries.get(release.version.encode()) if isinstance(collection, _Folder) else None
         return found if isinstance(found, ReleaseTree) else None
 
-    def pack_reach(self, nodeid: int) -> int:
-        """Up to which byte of a packed file's pack its neighbours may be fetched with it; 0 when it is unknown."""
+    def pack(self, nodeid: int) -> Sequence[PackedFile]:
+        """The small files in the same pack as a packed file, in order of their place; none when it is unknown."""
         found = self._find(nodeid)
-        return found.pack_reach(nodeid) if isinstance(found, ReleaseTree) else 0
+        return found.pack(nodeid) if isinstance(found, ReleaseTree) else ()
 
     def totals(self) -> Totals:
         """Files and bytes of all listed releases."""
@@ -188,6 +189,11 @@ class MountTree:
     def subscribe(self, callback: Callable[[Invalidation], None]) -> None:
         """Call ``callback`` for every name that appears, goes away or points elsewhere."""
         self._callbacks.append(callback)
+
+    def look_again(self, change: Invalidation) -> None:
+        """Have the kernel look up a name that has not changed: what is mounted on it goes, in every mount namespace."""
+        for callback in self._callbacks:
+            callback(change)
 
     def _find(self, nodeid: int) -> _Entry | None:
         slot, _ = inodes.split(nodeid)

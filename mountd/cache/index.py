@@ -145,10 +145,10 @@ class Index:
     def known_among(self, digests: Sequence[bytes]) -> set[bytes]:
         """The same for many at once."""
         found: set[bytes] = set()
-        with self._lock:
-            for start in range(0, len(digests), _ASKED_AT_ONCE):
-                part = digests[start : start + _ASKED_AT_ONCE]
-                places = ",".join("?" * len(part))
+        for start in range(0, len(digests), _ASKED_AT_ONCE):
+            part = digests[start : start + _ASKED_AT_ONCE]
+            places = ",".join("?" * len(part))
+            with self._lock:
                 rows = self._db.execute(f"SELECT sha256 FROM objects WHERE sha256 IN ({places})", part)  # noqa: S608
                 found.update(bytes(sha256) for (sha256,) in rows)
         return found

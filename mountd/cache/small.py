@@ -20,16 +20,20 @@ from mountd.cache.partial import disk_bytes
 from mountd.cache.room import Room
 from mountd.cache.settling import Settling
 from mountd.cache.trouble import Trouble
+from mountd.rows import PackedFile
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """A run of files that the cache has room and rows for: their digests, and the token of this entering."""
+    """A run of files that the cache has room and rows for: their digests, and the token of this entering.
+
+    ``refused``: there was no room, or the disk is in trouble."""
 
     digests: frozenset[bytes]
     token: object
+    refused: bool = False
 
 
 class SmallFiles:
@@ -44,12 +48,21 @@ class SmallFiles:
         self._trouble = trouble
         self._settling = settling
 
+    def missing(self, files: Sequence[PackedFile]) -> Sequence[PackedFile]:
+        """Those of ``files`` of which nothing is in the cache."""
+        try:
+            known = self._index.known_among([each.sha256 for each in files])
+        except sqlite3.Error as error:
+            self._trouble.note(error)
+            return files
+        return [each for each in files if each.sha256 not in known]
+
     def enter(self, files: Sequence[tuple[bytes, int]]) -> Entered:
         """Make room and rows for those of ``files`` (SHA-256, size in bytes) that are not in the cache: none of them
         when they do not fit or the disk is in trouble. What was entered is to be given to :meth:`finish`."""
         token = object()
         if not self._trouble.writable():
-            return Entered(frozenset(), token)
+            return Entered(frozenset(), token, refused=True)
         room, sizes = self._room, dict(files)
         try:
             with room.lock:
@@ -57,8 +70,10 @@ class SmallFiles:
                     del sizes[sha256]
                 rows = [(sha256, disk_bytes(size)) for sha256, size in sizes.items()]
                 needed = sum(taken for _, taken in rows)
-                if not rows or not room.reserve(needed):
+                if not rows:
                     return Entered(frozenset(), token)
+                if not room.reserve(needed):
+                    return Entered(frozenset(), token, refused=True)
                 try:
                     self._index.enter(rows)
                 except sqlite3.Error:
@@ -68,7 +83,7 @@ class SmallFiles:
                 self.arriving.update(sizes)
         except sqlite3.Error as error:
             self._trouble.note(error)
-            return Entered(frozenset(), token)
+            return Entered(frozenset(), token, refused=True)
         return Entered(frozenset(sizes), token)
 
     def write(self, entered: Entered, sha256: bytes, data: memoryview, mtime_ns: int) -> bool:

@@ -22,7 +22,7 @@ from mountd.cache.partial import FileSpec, PartialFile
 from mountd.cache.store import Cache
 from mountd.fetch.fetcher import Fetcher, FetchFailed
 from mountd.fetch.memory import ChunkMemory
-from mountd.fetch.packs import PackWindows, Place
+from mountd.fetch.packs import Packs, Place
 from mountd.fetch.pool import Pool, Priority
 from openshelf.errors import OpenshelfError
 
@@ -50,7 +50,10 @@ class Supply:
     fetcher: Fetcher
     pool: Pool
     memory: ChunkMemory = field(default_factory=ChunkMemory)
-    packs: PackWindows = field(default_factory=PackWindows)
+    packs: Packs = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "packs", Packs(self.cache, self.fetcher, self.memory))
 
 
 class Fill:
@@ -139,7 +142,7 @@ class Fill:
         """In the calling thread, fetch the first run of missing chunks in [``start``, ``stop``): the chunk after it,
         and whether the cache took all of it. None when no chunk is missing that is not on its way."""
         claimed = self._claim(start, stop)
-        return None if claimed is None else (claimed[1], self._fetch(*claimed))
+        return None if claimed is None else (claimed[1], self._unpacked() or self._fetch(*claimed))
 
     def failure(self) -> str:
         """Why a chunk did not come of late; empty when none failed."""
@@ -184,11 +187,8 @@ class Fill:
                 claimed = True
             else:
                 claimed = False
-        if claimed:
-            if self._place.reach is not None and self._supply.packs.holds(self._place, self.spec.size):
-                self._fetch(index, index + 1)  # its bytes are in memory: quicker than to wake another thread
-            else:
-                self._submit(Priority.DEMAND, index, index + 1)
+        if claimed and not self._unpacked():
+            self._submit(Priority.DEMAND, index, index + 1)
         self._wait(index, flight)
         if flight.error is not None:
             raise OSError(errno.EIO, flight.error.message)
@@ -282,11 +282,7 @@ class Fill:
         """The bytes of a run of chunks as they come, not checked; each is valid until the next is asked for."""
         begin, end = self.spec.chunk_range(start)[0], self.spec.chunk_range(stop - 1)[1]
         buffer = _buffer(min(end - begin, CHUNK_BYTES))
-        if self._place.reach is not None:
-            self._supply.packs.read(self._supply.fetcher, self._place, buffer)
-            yield buffer
-        else:
-            yield from self._supply.fetcher.parts(self._place.stored, self._place.offset + begin, end - begin, buffer)
+        yield from self._supply.fetcher.parts(self._place.stored, self._place.offset + begin, end - begin, buffer)
 
     def _check_and_store(self, index: int, data: memoryview) -> bool:
         if not self.spec.is_chunk(index, data):
@@ -312,6 +308,22 @@ class Fill:
             if stored and partial is not None and partial.chunks.complete:
                 self._seal_soon()
         return stored
+
+    def _unpacked(self) -> bool:
+        """Whether the file, whose one chunk is in flight, came with its pack."""
+        if self._place.pack is None or not self._supply.packs.bring(self._place, self.spec):
+            return False
+        kept = self._supply.memory.get((self.spec.sha256, 0))
+        descriptor = None if kept is not None else self._supply.cache.open_sealed(self.spec.sha256, self.spec.size)
+        if kept is None and descriptor is None:
+            return False  # evicted at once
+        with self._changed:
+            self._whole, self.sealed = descriptor, descriptor is not None
+            flight = self._flights.pop(0)
+            flight.data, flight.done = kept, True
+            self._changed.notify_all()
+        self._finished(self)
+        return True
 
     def _store_whole(self, data: memoryview) -> bool:
         """Seal a file of one chunk; whether the cache took it."""

@@ -1,80 +1,292 @@
-"""Small files of one pack: one request brings a window of neighbours, each file then takes its part from memory.
+"""Unpacking: at the first touch of a pack one request brings it, and every file in it becomes a cache file of its own.
 
-Every file is still checked, written and sealed by itself; a window is only bytes not asked for twice.
+The touched file comes first and its reader goes on at once; its neighbours follow as the bytes come. Each is checked
+against the manifest by itself: one with wrong bytes is left out, and fetched alone by whoever reads it.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import pairwise
 
-from mountd.fetch.fetcher import Fetcher
+from blake3 import blake3
 
-WINDOWS_KEPT = 8
-"""Windows of up to :data:`mountd.releases.PACK_WINDOW_BYTES` in memory."""
+from catalog.manifest import PACK_FILE_BYTES
+from mountd.cache.partial import FileSpec
+from mountd.cache.small import Entered
+from mountd.cache.store import Cache
+from mountd.fetch.fetcher import Fetcher, FetchFailed
+from mountd.fetch.memory import ChunkMemory
+from mountd.rows import PackedFile
+from openshelf.units import KIB, MIB
+
+log = logging.getLogger("openshelf.mount.fetch")
+
+AT_ONCE = 3
+"""Packs that are being unpacked; files of a further one are fetched alone meanwhile."""
+WINDOW_BYTES = 4 * MIB
+"""How much is fetched around a file where the whole pack is not wanted."""
+PART_BYTES = 256 * KIB
+GROUP_BYTES = 4 * MIB
+"""Files are entered into the cache this much at a time, ahead of their bytes."""
+GAP_BYTES = 1 * MIB
+"""Bytes that nobody needs are read over up to this length; a longer stretch ends the request."""
+LARGEST_SHARE = 4
+"""A pack that would take more than this part of the cache comes window by window."""
+PATIENCE_S = 0.25
+"""How long a reader waits for a file that its pack's stream will not reach soon, before it is fetched alone."""
+NEAR_SHARE = 3
+"""For one that is next, a reader waits this part of the deadline."""
+MOST_WRONG = 16
+"""A stream with more wrong files than this is given up."""
+REMEMBERED = 65_536
+_STOP_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a file's bytes are in the store: from byte ``offset`` of the object with digest ``stored``.
 
-    ``reach``, for a file of a pack, gives the byte of the pack up to which neighbours may be fetched with it.
+    ``pack``, for a file of a pack, gives the pack's files; ``whole`` says whether all of them are wanted.
     """
 
     stored: bytes
     offset: int
-    reach: Callable[[], int] | None = None
+    pack: Callable[[], Sequence[PackedFile]] | None = None
+    whole: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Window:
-    stored: bytes
-    start: int
-    stop: int
+@dataclass(slots=True)
+class _Stream:
+    """One pack being unpacked. ``coming``: files that its requests will bring; None until that is known."""
 
-    def covers(self, stored: bytes, start: int, stop: int) -> bool:
-        return self.stored == stored and self.start <= start and stop <= self.stop
+    coming: set[bytes] | None = None
+    position: int = 0
+    thread: threading.Thread | None = None
+
+    def brings(self, sha256: bytes) -> bool:
+        return self.coming is None or sha256 in self.coming
 
 
-class PackWindows:
-    """The most recent windows. Thread-safe; each is fetched once however many files of it are waited for."""
+@dataclass(slots=True)
+class _Group:
+    """Neighbouring files that were entered together."""
 
-    def __init__(self) -> None:
+    files: Sequence[PackedFile]
+    entered: Entered
+    written: list[bytes] = field(default_factory=list)
+
+
+class Packs:
+    """The packs being unpacked into one cache. Thread-safe."""
+
+    def __init__(self, cache: Cache, fetcher: Fetcher, memory: ChunkMemory) -> None:
+        self._cache = cache
+        self._fetcher = fetcher
+        self._memory = memory
         self._changed = threading.Condition()
-        self._coming: set[_Window] = set()
-        self._kept: deque[tuple[_Window, bytearray]] = deque(maxlen=WINDOWS_KEPT)
+        self._streams: dict[bytes, _Stream] = {}
+        self._waited: Counter[bytes] = Counter()
+        self._taken: OrderedDict[bytes, None] = OrderedDict()
+        self._stopped = False
 
-    def holds(self, place: Place, size: int) -> bool:
-        """Whether ``size`` bytes from the place on are here now."""
-        with self._changed:
-            return any(window.covers(place.stored, place.offset, place.offset + size) for window, _ in self._kept)
+    def bring(self, place: Place, spec: FileSpec) -> bool:
+        """Have the pack unpacked from this file on, unless it is being unpacked already, and wait for the file.
 
-    def read(self, fetcher: Fetcher, place: Place, buffer: memoryview) -> None:
-        """Fill ``buffer`` from the place on. Raises :class:`mountd.fetch.fetcher.FetchFailed`."""
-        assert place.reach is not None
-        start, stop = place.offset, place.offset + len(buffer)
+        True when it is in the cache or among the chunks in memory now; False when it has to be fetched alone.
+        """
+        sha256, started = spec.sha256, time.monotonic()
         with self._changed:
-            while True:
-                for window, data in self._kept:
-                    if window.covers(place.stored, start, stop):
-                        buffer[:] = memoryview(data)[start - window.start : stop - window.start]
-                        return
-                if not any(window.covers(place.stored, start, stop) for window in self._coming):
-                    break
-                self._changed.wait()
-            wanted = _Window(place.stored, start, max(stop, place.reach()))
-            self._coming.add(wanted)
-        content = bytearray(wanted.stop - wanted.start)
-        came = False
+            stream = self._streams.get(place.stored)
+            if stream is None:
+                if self._stopped or len(self._streams) >= AT_ONCE:
+                    return False
+                stream = self._begin(place, sha256)
+            self._waited[sha256] += 1
+            try:
+                while stream.brings(sha256) and self._streams.get(place.stored) is stream:
+                    near = stream.coming is None or 0 <= place.offset - stream.position <= WINDOW_BYTES
+                    limit_s = self._fetcher.deadline_s / NEAR_SHARE if near else PATIENCE_S
+                    left_s = started + limit_s - time.monotonic()
+                    if left_s <= 0:
+                        return False
+                    self._changed.wait(min(left_s, PATIENCE_S))
+            finally:
+                self._waited[sha256] -= 1
+                if not self._waited[sha256]:
+                    del self._waited[sha256]
+        return self._memory.get((sha256, 0)) is not None or self._cache.is_sealed(sha256)
+
+    def _begin(self, place: Place, touched: bytes) -> _Stream:
+        """The lock is held."""
+        stream = self._streams[place.stored] = _Stream()
+        stream.thread = threading.Thread(target=self._run, args=(stream, place, touched), name="unpack", daemon=True)
+        stream.thread.start()
+        return stream
+
+    def close(self) -> None:
+        """Unpack no further; the fetcher is stopped before."""
+        with self._changed:
+            self._stopped = True
+            threads = [stream.thread for stream in self._streams.values() if stream.thread is not None]
+        end = time.monotonic() + _STOP_S
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
+
+    # -- what a pack's own thread does
+
+    def _run(self, stream: _Stream, place: Place, touched: bytes) -> None:
         try:
-            fetcher.read(place.stored, start, memoryview(content))
-            came = True
+            runs = list(self._runs(place, touched))
+            stream.coming = {each.sha256 for run in runs for each in run}
+            for run in runs:
+                stream.position = run[0].offset
+                if not self._unpack(stream, place.stored, run):
+                    break
+        except FetchFailed as error:
+            log.warning("A pack was unpacked in part only: %s.", error.message)
+        except Exception:
+            log.exception("A pack could not be unpacked for a reason that nobody foresaw.")
         finally:
             with self._changed:
-                self._coming.discard(wanted)
-                if came:
-                    self._kept.append((wanted, content))
+                del self._streams[place.stored]
                 self._changed.notify_all()
-        buffer[:] = memoryview(content)[: len(buffer)]
+
+    def _runs(self, place: Place, touched: bytes) -> Iterator[Sequence[PackedFile]]:
+        """What to ask for, one request each: from the touched file on, then what lies before it."""
+        assert place.pack is not None
+        files = place.pack()
+        missing = self._cache.small.missing(files)
+        at = next((index for index, each in enumerate(missing) if each.sha256 == touched), None)
+        if at is None:
+            return
+        whole = place.whole and self._is_first(place.stored)
+        whole = whole and sum(each.size for each in missing) <= self._cache.limit_bytes // LARGEST_SHARE
+        first, stop = at, at + 1
+        if whole:
+            stop = _end_of_run(missing, at)
+            first = at - (_end_of_run(missing[at::-1], 0) - 1)
+            if missing[at].offset - missing[first].offset <= WINDOW_BYTES:
+                at = first
+        else:
+            end = missing[at].offset + WINDOW_BYTES
+            stop = next((n for n in range(at + 1, len(missing)) if _end(missing[n]) > end), len(missing))
+            stop = min(stop, _end_of_run(missing, at))
+        yield missing[at:stop]
+        if first < at:
+            yield missing[first:at]
+
+    def _is_first(self, stored: bytes) -> bool:
+        """Whether a pack was not asked for as a whole before: what was evicted since comes back by the window, so that
+        reading at random never fetches a pack over and over."""
+        with self._changed:
+            known = stored in self._taken
+            self._taken[stored] = None
+            if len(self._taken) > REMEMBERED:
+                self._taken.popitem(last=False)
+        return not known
+
+    def _unpack(self, stream: _Stream, stored: bytes, run: Sequence[PackedFile]) -> bool:
+        """Ask for a run of files and unpack them as they come; whether the cache took them."""
+        start, length = run[0].offset, _end(run[-1]) - run[0].offset
+        groups = _groups(run)
+        group: _Group | None = None
+        wrong = 0
+        try:
+            with closing(self._contents(stored, start, length, run)) as contents:
+                for each, data in contents:
+                    if group is None or each.offset >= _end(group.files[-1]):
+                        if group is not None:
+                            self._cache.small.finish(group.entered, group.written)
+                            if self._stopped or group.entered.refused:
+                                return False
+                        group = self._enter(next(groups))
+                    wrong += not self._keep(group, each, data)
+                    if wrong > MOST_WRONG:
+                        return False
+                    self._came(stream, each)
+        finally:
+            if group is not None:
+                self._cache.small.finish(group.entered, group.written)
+        return True
+
+    def _enter(self, files: Sequence[PackedFile]) -> _Group:
+        return _Group(files, self._cache.small.enter([(each.sha256, each.size) for each in files]))
+
+    def _keep(self, group: _Group, each: PackedFile, data: memoryview) -> bool:
+        """Check a file and put it where readers find it; False when its bytes are wrong."""
+        entered = each.sha256 in group.entered.digests
+        if not entered and not group.entered.refused:
+            return True  # it is there already
+        if blake3(data).digest() != each.blake3:
+            self._fetcher.counters.add("chunks_corrupt")
+            log.warning("File %s came with wrong bytes in its pack.", each.sha256.hex())
+            return False
+        if entered and self._cache.small.write(group.entered, each.sha256, data, each.mtime_ns):
+            group.written.append(each.sha256)
+        elif group.entered.refused or each.sha256 in self._waited:
+            self._memory.put((each.sha256, 0), bytes(data))
+        return True
+
+    def _came(self, stream: _Stream, each: PackedFile) -> None:
+        """The stream has passed a file: let go whoever waits for it."""
+        assert stream.coming is not None
+        stream.position = each.offset
+        # Without the lock: a reader that begins to wait after this line sees that the file no longer comes.
+        stream.coming.discard(each.sha256)
+        if each.sha256 in self._waited:
+            with self._changed:
+                self._changed.notify_all()
+
+    def _contents(
+        self, stored: bytes, start: int, length: int, run: Sequence[PackedFile]
+    ) -> Generator[tuple[PackedFile, memoryview]]:
+        """The files of a run with their bytes, not checked; each is valid until the next is asked for."""
+        # The end of a part, when it is the beginning of a file, is moved before the place of the next part.
+        view = memoryview(bytearray(PACK_FILE_BYTES + PART_BYTES))
+        low, position, at = PACK_FILE_BYTES, start, 0
+        with closing(self._parts(stored, start, length, view[PACK_FILE_BYTES:])) as parts:
+            for part in parts:
+                high = PACK_FILE_BYTES + len(part)
+                while at < len(run) and _end(run[at]) - position <= high - low:
+                    begin = low + run[at].offset - position
+                    yield run[at], view[begin : begin + run[at].size]
+                    at += 1
+                end = position + high - low
+                rest = max(0, end - run[at].offset) if at < len(run) else 0
+                view[PACK_FILE_BYTES - rest : PACK_FILE_BYTES] = view[high - rest : high]
+                low, position = PACK_FILE_BYTES - rest, end - rest
+
+    def _parts(self, stored: bytes, start: int, length: int, buffer: memoryview) -> Generator[memoryview]:
+        yield from self._fetcher.parts(stored, start, length, buffer)
+
+
+def _end(each: PackedFile) -> int:
+    return each.offset + each.size
+
+
+def _end_of_run(files: Sequence[PackedFile], first: int) -> int:
+    """The index after the last file that follows the ``first`` one without a long gap (in either direction)."""
+    rest = files[first:]
+    for number, (one, other) in enumerate(pairwise(rest)):
+        low, high = (one, other) if one.offset < other.offset else (other, one)
+        if high.offset - _end(low) > GAP_BYTES:
+            return first + number + 1
+    return first + len(rest)
+
+
+def _groups(run: Sequence[PackedFile]) -> Iterator[Sequence[PackedFile]]:
+    """The files of a run in portions of up to :data:`GROUP_BYTES`; the first is small, for its first file is waited
+    for."""
+    first, limit = 0, PART_BYTES
+    for index, each in enumerate(run):
+        if index > first and _end(each) - run[first].offset > limit:
+            yield run[first:index]
+            first, limit = index, GROUP_BYTES
+    yield run[first:]
