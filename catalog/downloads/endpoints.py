@@ -19,7 +19,7 @@ from catalog.releases import repository as releases
 from catalog.releases.service import gone
 from catalog.runtime import Runtime
 from catalog.web.dependencies import CallerDep, DigestPath, RuntimeDep
-from catalog.web.problems import NotFound, documented
+from catalog.web.problems import Forbidden, NotFound, documented
 
 router = APIRouter(tags=["objects"])
 
@@ -81,6 +81,22 @@ async def _object(sha256: str, request: Request, caller: Caller, runtime: Runtim
     return await answer(
         request, runtime.metrics, sha256, size, lambda start, length: runtime.store.open(sha256, start, length)
     )
+
+
+@router.get(
+    "/v1/access/objects/{sha256}",
+    operation_id="mayReadObject",
+    status_code=204,
+    response_class=Response,
+    responses={204: {"description": "The caller may read it"}, **documented(401, 403, 422)},
+    summary="Whether the caller may read an object",
+)
+def may_read(sha256: DigestPath, caller: CallerDep, runtime: RuntimeDep) -> Response:
+    """What a site cache asks before it hands out an object that it keeps. 403 for one that does not exist, too."""
+    with runtime.database.read() as session:
+        if repository.readable_size(session, caller, bytes.fromhex(sha256)) is None:
+            raise Forbidden("no_object", f"There is no object {sha256} in a release that you may read", "")
+    return Response(status_code=204, headers={"Cache-Control": "private, max-age=60"})
 
 
 def _manifest(runtime: Runtime, caller: Caller, digest: bytes) -> Path:
