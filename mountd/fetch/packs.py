@@ -123,6 +123,11 @@ class Packs:
                     del self._waited[sha256]
         return self._memory.get((sha256, 0)) is not None or self._cache.is_sealed(sha256)
 
+    def takes(self, stored: bytes) -> bool:
+        """Whether the unpacking of this pack could begin now."""
+        with self._changed:
+            return stored not in self._streams and len(self._streams) < AT_ONCE
+
     def _begin(self, place: Place, touched: bytes) -> _Stream:
         """The lock is held."""
         stream = self._streams[place.stored] = _Stream()
