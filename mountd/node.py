@@ -16,6 +16,8 @@ from mountd.follow import Credentials, Follower
 from mountd.groups import Groups, read_groups
 from mountd.inodes import InodeTable
 from mountd.interfaces import Facts, MountConfig, Opened, Reader, Tree, Work
+from mountd.materialise.keeping import Keeping
+from mountd.materialise.materialiser import Materialiser
 from mountd.reader import CacheReader
 from mountd.tree import MountTree
 from openshelf.errors import UsageError
@@ -47,7 +49,10 @@ class Node:
         self._reader = CacheReader(self._tree, supply)
         self.tree: Tree = self._tree
         self.reader: Reader = self._reader
-        self._observers: tuple[Callable[[Opened], None], ...] = ()
+        self._materialiser = Materialiser(
+            config.options, config.mountpoint, self._cache, Keeping(self._cache), self._tree, self.opened
+        )
+        self._observers: tuple[Callable[[Opened], None], ...] = (self._materialiser.note_open,)
         self._work: dict[str, Work] = {}
         self._shrinkers: tuple[Callable[[], None], ...] = ()
         self._follower = Follower(self._client, Credentials(config.token, config.catalog_key), self._cache, self._tree)
@@ -56,12 +61,14 @@ class Node:
         """See :meth:`mountd.interfaces.Stack.start`."""
         self._follower.groups = self._groups(resume=resume)
         self._follower.start(resume=resume)
+        self._materialiser.start()
 
     def facts(self) -> Facts:
         """See :meth:`mountd.interfaces.Stack.facts`."""
         standing = self._follower.standing()
         trouble = self._cache.failure()
         more = {**dict(self._fetcher.counters.items()), "evictions": self._cache.evictions}
+        more.update(self._materialiser.figures())
         return Facts(
             self._cache.total_bytes,
             self._cache.limit_bytes,
@@ -117,6 +124,7 @@ class Node:
 
     def close(self) -> None:
         """See :meth:`mountd.interfaces.Stack.close`."""
+        self._materialiser.close()
         self._follower.close()
         self._fetcher.stop()
         self._pool.close()
