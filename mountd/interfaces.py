@@ -11,7 +11,7 @@ the kernel channel adds a generation in the bits above by itself, only where han
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from mountd.options import Options
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from catalog.manifest import FileEntry
     from catalog.names import ReleaseRef
 
@@ -57,6 +60,32 @@ class Node(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """Consecutive entries of one directory by columns, all of shape (entries,).
+
+    The name of entry ``i`` is ``text[starts[i] : starts[i] + lengths[i]]``. All have the same ``ttl_s``; directories
+    have the group ``gid``, files root's.
+    """
+
+    text: npt.NDArray[np.uint8]
+    starts: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+    nodeids: npt.NDArray[np.int64]
+    is_dir: npt.NDArray[np.bool_]
+    modes: npt.NDArray[np.uint32]
+    """Permission bits."""
+    sizes: npt.NDArray[np.int64]
+    mtimes_ns: npt.NDArray[np.int64]
+    following: npt.NDArray[np.int64]
+    """The position after each entry, ascending, from 1 on."""
+    ttl_s: float
+    gid: int
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """What ``df`` shows: files and bytes of all releases that this mount lists."""
 
@@ -81,10 +110,20 @@ class Tree(Protocol):
     def lookup(self, parent_id: int, name: bytes) -> Node | None:
         """The child ``name`` of a directory (never ``.`` or ``..``)."""
 
-    def children(self, nodeid: int) -> Sequence[tuple[bytes, Node]]:
-        """All entries of a directory sorted by name bytes, without ``.`` and ``..``; made while they are iterated.
+    def glance(self, parent_id: int, name: bytes) -> Node | None:
+        """As :meth:`lookup`, quicker: a file's node comes without its ``entry``."""
+
+    def children(self, nodeid: int) -> Iterable[tuple[bytes, Node]]:
+        """All entries of a directory in an order that stays, without ``.`` and ``..``; made while they are iterated.
 
         The nodes of files come without their ``entry``: :meth:`node` has it.
+        """
+
+    def run(self, nodeid: int, position: int) -> Run | None:
+        """Some of a directory's entries by columns, in the order of :meth:`children`, from ``position`` on: 0, or what
+        a run named as following one of its entries. An empty run is the end; None: this directory has no columns.
+
+        Positions stay the same for every worker.
         """
 
     def place(self, nodeid: int) -> tuple[int, bytes] | None:
@@ -185,6 +224,28 @@ class Facts:
     """Further counters by name (bytes_fetched, chunks_corrupt, evictions, …)."""
 
 
+class Kernel(Protocol):
+    """What the kernel side knows of open files, and can do about them."""
+
+    def open_files(self) -> Mapping[int, bool]:
+        """Every node id with open handles (a generation may stand in the bits above), and whether the kernel reads the
+        file itself."""
+
+    def drop_pages(self, nodeids: Iterable[int]) -> None:
+        """Let the kernel forget attributes and pages of open files, mapped ones too; only queues."""
+
+
+class NoKernel:
+    """A transport that knows nothing of open files (:class:`Kernel`)."""
+
+    def open_files(self) -> Mapping[int, bool]:
+        """None that it could tell."""
+        return {}
+
+    def drop_pages(self, nodeids: Iterable[int]) -> None:
+        """It has no way to."""
+
+
 class Stack(Protocol):
     """The data side of one mount, put together (``mountd.node.build``)."""
 
@@ -199,6 +260,9 @@ class Stack(Protocol):
         nothing to serve: no state on disk and the catalog cannot be reached, the token is refused, the cache is locked
         or of a newer format.
         """
+
+    def attach(self, kernel: Kernel) -> None:
+        """Learn of the kernel side, once it is there."""
 
     def facts(self) -> Facts:
         """The present state; cheap, called about once a second."""

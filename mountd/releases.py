@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+
+import numpy as np
 
 from catalog.names import ReleaseRef
 from mountd import inodes
-from mountd.interfaces import Node
+from mountd.interfaces import Kind, Node, Run
 from mountd.rows import AFTER_SLASH, PackedFile, Rows
 
 CONTENT_TTL_S = 4 * 3600.0
@@ -21,6 +22,7 @@ GROUP_MODE = 0o750
 ROOT_MODE = 0o700
 MADE_MODE = 0o444
 RECORD_NAMES = (b"release.json", b"release.json.sig")
+_MADE = inodes.FILE_BIT | inodes.MADE_BIT
 KEPT_FILES = 256
 KEPT_FOLDERS = 65_536
 """Bounds of folders that are remembered, per release."""
@@ -78,6 +80,7 @@ class ReleaseTree:
         self._spans: dict[int, _Span] = {}
         self._files: dict[int, Node] = {}
         self._made = (listed.record, listed.signature)
+        self._last_row = -1
 
     @property
     def name(self) -> bytes:
@@ -101,8 +104,8 @@ class ReleaseTree:
             return self._whole_file(row) if row < len(self.rows()) else None
         return None if self._span(nodeid) is None else self.folder(nodeid, CONTENT_TTL_S)
 
-    def lookup(self, parent_id: int, name: bytes) -> Node | None:
-        """The entry ``name`` of one of the release's folders."""
+    def lookup(self, parent_id: int, name: bytes, *, whole: bool = True) -> Node | None:
+        """The entry ``name`` of one of the release's folders; a file with its ``entry`` when it is to be ``whole``."""
         span = self._span(parent_id)
         if span is None or b"/" in name:
             return None
@@ -110,19 +113,92 @@ class ReleaseTree:
             return self.made_file(RECORD_NAMES.index(name))
         rows = self.rows()
         path = span.prefix + name
-        row = rows.lower_bound(path, span.low, span.high)
-        if row < span.high and rows.path(row) == path:
-            return self._whole_file(row)
-        below = path + b"/"
-        row = rows.lower_bound(below, row, span.high)
-        if row < span.high and rows.path(row).startswith(below):
-            return self.folder(inodes.folder_id(self.slot, span.depth + 1, row), CONTENT_TTL_S)
-        return None
+        row = self._last_row + 1  # names are mostly looked up in the order in which they are listed
+        if not (span.low <= row < span.high and rows.path(row) == path):
+            row = rows.lower_bound(path, span.low, span.high)
+            if row == span.high or rows.path(row) != path:
+                return self._folder_below(span, path, row)
+        self._last_row = row
+        return self._whole_file(row) if whole else self.file(row)
 
-    def children(self, nodeid: int) -> Sequence[tuple[bytes, Node]]:
-        """The entries of one of the release's folders, in order of name bytes."""
+    def _folder_below(self, span: _Span, path: bytes, row: int) -> Node | None:
+        """The folder ``path``, whose rows can only begin at or after ``row``."""
+        rows, below = self.rows(), path + b"/"
+        row = rows.lower_bound(below, row, span.high)
+        if row == span.high or not rows.path(row).startswith(below):
+            return None
+        return self.folder(inodes.folder_id(self.slot, span.depth + 1, row), CONTENT_TTL_S)
+
+    def children(self, nodeid: int) -> Iterator[tuple[bytes, Node]]:
+        """The entries of one of the release's folders: what the mount adds, then the manifest's in order of paths."""
+        position = 0
+        while (run := self.run(nodeid, position)) is not None and len(run):
+            text, listed = run.text.data, self.listed
+            for start, length, child, is_dir, mode, size, mtime_ns in zip(
+                *(column.tolist() for column in (run.starts, run.lengths, run.nodeids)),
+                *(column.tolist() for column in (run.is_dir, run.modes, run.sizes, run.mtimes_ns)),
+                strict=True,
+            ):
+                kind: Kind = "dir" if is_dir else "file"
+                gid = run.gid if is_dir else 0
+                node = Node(child, child, kind, mode, size, mtime_ns, run.ttl_s, 1, gid, release=listed.ref)
+                if child & _MADE == _MADE:
+                    node = self.made_file(child & 1)
+                yield bytes(text[start : start + length]), node
+            position = int(run.following[-1])
+
+    def run(self, nodeid: int, position: int) -> Run | None:
+        """See :meth:`mountd.interfaces.Tree.run`. Positions: the numbers of the files that the mount adds (only the
+        release's own folder has them), then ``len(RECORD_NAMES)`` + the row at which an entry begins."""
         span = self._span(nodeid)
-        return () if span is None else ReleaseEntries(self, span)
+        if span is None:
+            return None
+        made = len(self._made)
+        if position < made and not span.prefix:
+            return self._made_run(position)
+        row = max(span.low, position - made)
+        if row >= span.high:
+            return _end_of(self.listed)
+        rows, listed = self.rows(), self.listed
+        found = rows.entries(len(span.prefix), row, span.high)
+        sizes, modes, mtimes_ns = rows.attributes(found.rows)
+        nodeids = found.rows + inodes.file_id(self.slot, 0)
+        if found.is_folder.any():
+            nodeids[found.is_folder] = found.rows[found.is_folder] + inodes.folder_id(self.slot, span.depth + 1, 0)
+            modes[found.is_folder], sizes[found.is_folder] = listed.folder_mode, 0
+            mtimes_ns[found.is_folder] = listed.created_ns
+        return Run(
+            found.text,
+            found.starts,
+            found.lengths,
+            nodeids,
+            found.is_folder,
+            modes,
+            sizes,
+            mtimes_ns,
+            found.following + made,
+            CONTENT_TTL_S,
+            listed.gid,
+        )
+
+    def _made_run(self, position: int) -> Run:
+        """The files that the mount adds, from number ``position`` on."""
+        numbers = range(position, len(self._made))
+        nodes = [self.made_file(number) for number in numbers]
+        lengths = np.array([len(RECORD_NAMES[number]) for number in numbers])
+        return Run(
+            np.frombuffer(b"".join(RECORD_NAMES[position:]), np.uint8),
+            np.cumsum(lengths) - lengths,
+            lengths,
+            np.array([node.nodeid for node in nodes]),
+            np.zeros(len(nodes), np.bool_),
+            np.array([node.mode for node in nodes], np.uint32),
+            np.array([node.size for node in nodes]),
+            np.array([node.mtime_ns for node in nodes]),
+            np.array(numbers) + 1,
+            CONTENT_TTL_S,
+            self.listed.gid,
+        )
 
     def place(self, nodeid: int) -> tuple[int, bytes] | None:
         """The parent's node id and the name of a node of the release."""
@@ -162,7 +238,7 @@ class ReleaseTree:
         if node is None:
             if len(self._files) >= KEPT_FILES:
                 self._files = {}
-            node = self._files[row] = self.file(row, whole=True)
+            node = self._files[row] = self.file(row)._replace(entry=self.rows().entry(row))
         return node
 
     def _folder_at(self, path: bytes) -> int:
@@ -205,13 +281,11 @@ class ReleaseTree:
             nodeid, nodeid, "dir", listed.folder_mode, 0, listed.created_ns, ttl_s, gid=listed.gid, release=listed.ref
         )
 
-    def file(self, row: int, *, whole: bool) -> Node:
-        """The node of the file in a row, with its entry when it is to be ``whole``."""
-        rows = self.rows()
-        _, size, mode, mtime_ns = rows.file(row)
+    def file(self, row: int) -> Node:
+        """The node of the file in a row, without its entry."""
+        size, mode, mtime_ns = self.rows().file(row)
         nodeid = inodes.file_id(self.slot, row)
-        entry = rows.entry(row) if whole else None
-        return Node(nodeid, nodeid, "file", mode, size, mtime_ns, CONTENT_TTL_S, 1, 0, entry, None, self.listed.ref)
+        return Node(nodeid, nodeid, "file", mode, size, mtime_ns, CONTENT_TTL_S, 1, 0, None, None, self.listed.ref)
 
     def made_file(self, number: int) -> Node:
         """The node of one of the files that the mount adds."""
@@ -229,81 +303,10 @@ class ReleaseTree:
         )
 
 
-class ReleaseEntries(Sequence[tuple[bytes, Node]]):
-    """The entries of one folder as numbers (8 bytes each); names and nodes are made when they are asked for."""
-
-    def __init__(self, tree: ReleaseTree, span: _Span) -> None:
-        self._tree = tree
-        self._span = span
-        self._rows = tree.rows()
-        self._numbers = self._rows.entries(span.prefix, span.low, span.high)
-        self._made: tuple[tuple[int, bytes], ...] = ()
-        if not span.prefix:
-            self._made = tuple((self._position(name), name) for name in RECORD_NAMES)
-
-    def _position(self, name: bytes) -> int:
-        """Before which of the manifest's entries a file that the mount makes stands."""
-        low, high = 0, len(self._numbers)
-        while low < high:
-            middle = (low + high) >> 1
-            if self._name(middle) < name:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    def _name(self, at: int) -> bytes:
-        number = int(self._numbers[at])
-        path = self._rows.path(number if number >= 0 else ~number)
-        start = len(self._span.prefix)
-        return path[start:] if number >= 0 else path[start : path.index(b"/", start)]
-
-    def __len__(self) -> int:
-        return len(self._numbers) + len(self._made)
-
-    def _manifest_entry(self, number: int) -> tuple[bytes, Node]:
-        tree, start = self._tree, len(self._span.prefix)
-        if number >= 0:
-            return self._rows.path(number)[start:], tree.file(number, whole=False)
-        path = self._rows.path(~number)
-        nodeid = inodes.folder_id(tree.slot, self._span.depth + 1, ~number)
-        return path[start : path.index(b"/", start)], tree.folder(nodeid, CONTENT_TTL_S)
-
-    def _manifest_entries(self, first: int, last: int) -> Iterator[tuple[bytes, Node]]:
-        """Entries ``first`` up to ``last``; runs of files take a short way, for a million of them matter."""
-        rows, release, start = self._rows, self._tree.listed.ref, len(self._span.prefix)
-        base = inodes.file_id(self._tree.slot, 0)
-        for number in self._numbers[first:last].tolist():
-            if number < 0:
-                yield self._manifest_entry(number)
-                continue
-            path, size, mode, mtime_ns = rows.file(number)
-            nodeid = base | number
-            yield (
-                path[start:],
-                Node(nodeid, nodeid, "file", mode, size, mtime_ns, CONTENT_TTL_S, 1, 0, None, None, release),
-            )
-
-    def __iter__(self) -> Iterator[tuple[bytes, Node]]:
-        start = 0
-        for number, (position, name) in enumerate(self._made):
-            yield from self._manifest_entries(start, position)
-            start = position
-            yield name, self._tree.made_file(number)
-        yield from self._manifest_entries(start, len(self._numbers))
-
-    @overload
-    def __getitem__(self, at: int) -> tuple[bytes, Node]: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[tuple[bytes, Node]]: ...
-    def __getitem__(self, at: int | slice) -> tuple[bytes, Node] | Sequence[tuple[bytes, Node]]:
-        if isinstance(at, slice):
-            return [self[index] for index in range(*at.indices(len(self)))]
-        if at < 0:
-            at += len(self)
-        for number, (position, name) in enumerate(self._made):
-            if at == position + number:
-                return name, self._tree.made_file(number)
-            if at < position + number:
-                return self._manifest_entry(int(self._numbers[at - number]))
-        return self._manifest_entry(int(self._numbers[at - len(self._made)]))
+def _end_of(listed: ListedRelease) -> Run:
+    """No further entries."""
+    none = np.empty(0, np.int64)
+    modes = np.empty(0, np.uint32)
+    nothing = np.empty(0, np.bool_)
+    text = np.empty(0, np.uint8)
+    return Run(text, none, none, none, nothing, modes, none, none, none, CONTENT_TTL_S, listed.gid)

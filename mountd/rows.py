@@ -5,7 +5,9 @@ Paths are compared as bytes in the mapping, so that no object per file is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +20,12 @@ _MASK = BATCH_ROWS - 1
 _SLASH = 0x2F
 AFTER_SLASH = b"0"
 """The byte that follows ``/``: ``folder + AFTER_SLASH`` bounds all paths that begin with ``folder + b"/"``."""
+MARK_ROWS = 64
+"""Every so many rows a path is kept as an object, once a name is looked up in the batch: 2 bytes a row or so."""
 FIRST_BLOCK_ROWS = 64
 LAST_BLOCK_ROWS = 16_384
+MOST_BLOCKS = 256
+"""How many rows are looked at together: few where a folder follows a folder, many where files do; and how often."""
 
 
 class PackedFile(NamedTuple):
@@ -38,6 +44,7 @@ class _Batch:
     __slots__ = (
         "chunk_digests",
         "chunk_offsets",
+        "kept_marks",
         "modes",
         "mtimes",
         "objects",
@@ -50,7 +57,7 @@ class _Batch:
 
     def __init__(self, batch: Any) -> None:
         path, size, mode, mtime, sha256, stored, offset, chunks = (column.buffers() for column in batch.columns)
-        self.path_offsets = memoryview(path[1]).cast("q")
+        self.path_offsets = memoryview(path[1]).cast("q")[: batch.num_rows + 1]
         self.path_bytes = memoryview(path[2] or b"")
         self.sizes = memoryview(size[1]).cast("Q")
         self.modes = memoryview(mode[1]).cast("H")
@@ -60,6 +67,16 @@ class _Batch:
         self.offsets = memoryview(offset[1]).cast("Q")
         self.chunk_offsets = memoryview(chunks[1]).cast("i")
         self.chunk_digests = memoryview(chunks[3] or b"")
+        self.kept_marks: list[bytes] | None = None
+
+    def marks(self) -> list[bytes]:
+        """The path of every ``MARK_ROWS``-th row."""
+        marks = self.kept_marks
+        if marks is None:
+            offsets, text = self.path_offsets, self.path_bytes
+            starts = range(0, len(offsets) - 1, MARK_ROWS)
+            marks = self.kept_marks = [bytes(text[offsets[at] : offsets[at + 1]]) for at in starts]
+        return marks
 
     def packed_in(self, stored: memoryview) -> Iterator[PackedFile]:
         """The files of one chunk, up to the size of packed ones, that lie in the object ``stored``."""
@@ -75,11 +92,48 @@ class _Batch:
                 yield PackedFile(self.offsets[row], size, self.mtimes[row], sha256, digest)
 
 
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Consecutive entries of one folder by columns, all of shape (entries,).
+
+    Names are ``text[start : start + length]``; ``rows`` has a file's row or a folder's first, ``following`` the row at
+    which the next entry begins.
+    """
+
+    text: npt.NDArray[np.uint8]
+    starts: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+    is_folder: npt.NDArray[np.bool_]
+    following: npt.NDArray[np.int64]
+
+
+def _begins(
+    text: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int64],
+    is_folder: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.bool_]:
+    """Which rows begin an entry: all but those in the same folder as the row before."""
+    begins = np.ones(len(starts), np.bool_)
+    alike = np.flatnonzero(is_folder[1:] & is_folder[:-1] & (lengths[1:] == lengths[:-1])) + 1
+    if len(alike):
+        sizes = lengths[alike]
+        first = np.cumsum(sizes) - sizes
+        inside = np.arange(int(sizes.sum())) - np.repeat(first, sizes)
+        same = text[np.repeat(starts[alike], sizes) + inside] == text[np.repeat(starts[alike - 1], sizes) + inside]
+        begins[alike[np.logical_and.reduceat(same, first)]] = False
+    return begins
+
+
 class Rows:
     """The rows of one manifest, in path-byte order."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._batches = [_Batch(batch) for batch in manifest.batches() if batch.num_rows]
+        self._firsts = [
+            bytes(batch.path_bytes[batch.path_offsets[0] : batch.path_offsets[1]]) for batch in self._batches
+        ]
         self._count = len(manifest)
 
     def __len__(self) -> int:
@@ -91,13 +145,11 @@ class Rows:
         at = row & _MASK
         return bytes(batch.path_bytes[batch.path_offsets[at] : batch.path_offsets[at + 1]])
 
-    def file(self, row: int) -> tuple[bytes, int, int, int]:
-        """Path, size in bytes, mode, and modification time in nanoseconds of a row."""
+    def file(self, row: int) -> tuple[int, int, int]:
+        """Size in bytes, mode, and modification time in nanoseconds of a row."""
         batch = self._batches[row >> _SHIFT]
         at = row & _MASK
-        offsets = batch.path_offsets
-        path = bytes(batch.path_bytes[offsets[at] : offsets[at + 1]])
-        return path, batch.sizes[at], batch.modes[at], batch.mtimes[at]
+        return batch.sizes[at], batch.modes[at], batch.mtimes[at]
 
     def entry(self, row: int) -> FileEntry:
         """A whole row."""
@@ -128,9 +180,25 @@ class Rows:
         found = {each.offset: each for batch in near for each in batch.packed_in(stored)}
         return [found[offset] for offset in sorted(found)]
 
+    def find(self, path: bytes, low: int, high: int) -> int | None:
+        """The row in [low, high) with exactly this path, or None."""
+        row = self.lower_bound(path, low, high)
+        return row if row < high and self.path(row) == path else None
+
     def lower_bound(self, path: bytes, low: int, high: int) -> int:
         """The first row in [low, high) whose path is not below ``path``, else ``high``."""
         batches = self._batches
+        first, last = low >> _SHIFT, (high - 1) >> _SHIFT
+        if first < last:  # which batch: the last one that begins at or below the path
+            number = bisect_right(self._firsts, path, first + 1, last + 1) - 1
+            low, high = max(low, number << _SHIFT), min(high, (number + 1) << _SHIFT)
+        if high - low > MARK_ROWS:
+            number = low >> _SHIFT
+            marks = batches[number].marks()
+            at = bisect_left(marks, path)
+            start = number << _SHIFT
+            low = min(max(low, start + (at - 1) * MARK_ROWS), high)
+            high = min(high, start + at * MARK_ROWS)
         while low < high:
             middle = (low + high) >> 1
             batch = batches[middle >> _SHIFT]
@@ -142,7 +210,7 @@ class Rows:
         return low
 
     def end_of_folder(self, folder: bytes, first: int, high: int) -> int:
-        """The row after the last one below ``folder`` (without ``/``), whose first is ``first``: doubling steps."""
+        """The row after the last below ``folder`` (without ``/``), which has the row ``first``: in doubling steps."""
         bound = folder + AFTER_SLASH
         low, step = first + 1, 1
         while low + step < high and self.path(low + step) < bound:
@@ -150,60 +218,43 @@ class Rows:
             step *= 2
         return self.lower_bound(bound, low, min(low + step, high))
 
-    def entries(self, prefix: bytes, low: int, high: int) -> npt.NDArray[np.int64]:
-        """What is in the folder with rows [low, high) and paths that begin with ``prefix``, in order of name bytes.
+    def entries(self, skip: int, row: int, high: int) -> Entries:
+        """The next entries of the folder whose paths' first ``skip`` bytes are its own and whose rows end before
+        ``high``, from ``row`` on, where an entry begins: at least one, as many as come together cheaply."""
+        number = row >> _SHIFT
+        batch, base = self._batches[number], number << _SHIFT
+        offsets = np.frombuffer(batch.path_offsets, np.int64)
+        text = np.frombuffer(batch.path_bytes, np.uint8)
+        stop, block = min(high, base + BATCH_ROWS), FIRST_BLOCK_ROWS
+        parts: list[tuple[npt.NDArray[Any], ...]] = []
+        for _ in range(MOST_BLOCKS):
+            at, count = row - base, min(block, stop - row)
+            bounds = offsets[at : at + count + 1]
+            starts = bounds[:-1] + skip
+            slashes = np.flatnonzero(text[bounds[0] : bounds[-1]] == _SLASH) + bounds[0]
+            ends = np.append(slashes, bounds[-1])[np.searchsorted(slashes, starts)]
+            is_folder = ends < bounds[1:]
+            lengths = np.minimum(ends, bounds[1:]) - starts
+            chosen = np.flatnonzero(_begins(text, starts, lengths, is_folder))
+            row += count
+            if is_folder[-1]:
+                row = self.end_of_folder(bytes(text[bounds[-2] : ends[-1]]), row - 1, high)
+            rows = chosen + (base + at)
+            following = np.append(rows[1:], row)
+            parts.append((starts[chosen], lengths[chosen], rows, is_folder[chosen], following))
+            if row >= stop or count >= LAST_BLOCK_ROWS:
+                break
+            block = min(block * 4, LAST_BLOCK_ROWS) if len(chosen) > 1 or not is_folder[-1] else FIRST_BLOCK_ROWS
+        return Entries(text, *(np.concatenate(column) for column in zip(*parts, strict=True)))
 
-        One number each: the row of a file, or ``~first_row`` of a folder.
-        """
-        runs: list[npt.NDArray[np.int64]] = []
-        folders: list[tuple[bytes, int]] = []
-        skip = len(prefix)
-        row, block = low, FIRST_BLOCK_ROWS
-        while row < high:
-            path = self.path(row)
-            cut = path.find(b"/", skip)
-            if cut >= 0:
-                folders.append((path[skip:cut], row))
-                row = self.end_of_folder(path[:cut], row, high)
-                block = FIRST_BLOCK_ROWS
-                continue
-            files = self._leading_files(skip, row, min(block, high - row))
-            runs.append(np.arange(row, row + files, dtype=np.int64))
-            row += files
-            block = min(block * 2, LAST_BLOCK_ROWS)
-        found = np.concatenate(runs) if runs else np.empty(0, np.int64)
-        return self._merge(found, sorted(folders), skip)
-
-    def _leading_files(self, skip: int, row: int, limit: int) -> int:
-        """How many rows from ``row`` on, ``limit`` at most and in one batch, have no ``/`` after ``skip`` bytes."""
-        batch = self._batches[row >> _SHIFT]
-        at = row & _MASK
-        limit = min(limit, BATCH_ROWS - at)
-        offsets = np.frombuffer(batch.path_offsets, np.int64)[at : at + limit + 1]
-        text = np.frombuffer(batch.path_bytes, np.uint8)[offsets[0] : offsets[-1]]
-        slashes = np.flatnonzero(text == _SLASH) + offsets[0]
-        following = np.searchsorted(slashes, offsets[:-1] + skip)
-        ends = np.append(slashes, offsets[-1])[following]
-        deeper = np.flatnonzero(ends < offsets[1:])
-        return int(deeper[0]) if len(deeper) else limit
-
-    def _merge(
-        self, files: npt.NDArray[np.int64], folders: Sequence[tuple[bytes, int]], skip: int
-    ) -> npt.NDArray[np.int64]:
-        """Files and folders together in order of name bytes (in path order ``a.txt`` stands before ``a/…``)."""
-        if not folders:
-            return files
-        places = []
-        for name, _ in folders:
-            low, high = 0, len(files)
-            while low < high:
-                middle = (low + high) >> 1
-                if self.path(int(files[middle]))[skip:] < name:
-                    low = middle + 1
-                else:
-                    high = middle
-            places.append(low)
-        return np.insert(files, places, [~first for _, first in folders])
+    def attributes(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+        """Sizes, modes and modification times (ns) of rows of one batch."""
+        batch, at = self._batches[int(rows[0]) >> _SHIFT], rows & _MASK
+        return (
+            np.frombuffer(batch.sizes, np.uint64)[at].astype(np.int64),
+            np.frombuffer(batch.modes, np.uint16)[at].astype(np.uint32),
+            np.frombuffer(batch.mtimes, np.int64)[at],
+        )
 
     def sha256_column(self) -> list[npt.NDArray[np.uint8]]:
         """The SHA-256 of every row: arrays of shape (rows of the batch, 32), mapped."""

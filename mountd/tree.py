@@ -16,7 +16,7 @@ from catalog.manifest import DEFAULT_MTIME_NS
 from catalog.names import KINDS, Collection, ReleaseRef
 from mountd import inodes
 from mountd.inodes import InodeTable
-from mountd.interfaces import ROOT_ID, Invalidation, Node, Totals
+from mountd.interfaces import ROOT_ID, Invalidation, Node, Run, Totals
 from mountd.releases import FOLDER_MODE, FOLDER_TTL_S, MADE_MODE, ListedRelease, ReleaseTree
 from mountd.rows import PackedFile
 
@@ -119,8 +119,20 @@ class MountTree:
         entry = found.entries.get(name)
         return None if entry is None else entry.root() if isinstance(entry, ReleaseTree) else entry.node()
 
-    def children(self, nodeid: int) -> Sequence[tuple[bytes, Node]]:
-        """The entries of a folder in order of name bytes."""
+    def glance(self, parent_id: int, name: bytes) -> Node | None:
+        """As :meth:`lookup`; a file's node comes without its entry."""
+        found = self._by_slot.get(inodes.split(parent_id)[0])
+        if isinstance(found, ReleaseTree):
+            return found.lookup(parent_id, name, whole=False) if self._is_listed(found) else None
+        return self.lookup(parent_id, name)
+
+    def run(self, nodeid: int, position: int) -> Run | None:
+        """See :meth:`mountd.interfaces.Tree.run`: the folders of releases have columns."""
+        found = self._find(nodeid)
+        return found.run(nodeid, position) if isinstance(found, ReleaseTree) and self._is_listed(found) else None
+
+    def children(self, nodeid: int) -> Iterable[tuple[bytes, Node]]:
+        """The entries of a folder, above releases in order of name bytes."""
         found = self._find(nodeid)
         if isinstance(found, ReleaseTree):
             return found.children(nodeid) if self._is_listed(found) else ()
@@ -238,6 +250,22 @@ class MountTree:
         for invalidation in changed:
             for callback in self._callbacks:
                 callback(invalidation)
+
+    def slot(self, listed: ListedRelease) -> int:
+        """The slot that the node ids of a release lie in, listed or not."""
+        return self._table.slots([_release_slot(listed)])[0]
+
+    def keep_hidden(self, listed: ListedRelease) -> None:
+        """Know the node ids of a release that is not listed any more, for files of it that are still open."""
+        with self._lock:
+            slot = self.slot(listed)
+            folder = self._subfolder(self._kinds[listed.ref.collection.folder], str(listed.ref.collection))
+            self._by_slot.setdefault(slot, ReleaseTree(slot, folder.nodeid, listed))
+
+    def forget(self, slot: int) -> None:
+        """Know the node ids of a release no more: whatever is asked about files of it that are open fails (ESTALE)."""
+        with self._lock:
+            self._by_slot.pop(slot, None)
 
     def collections(self) -> list[Collection]:
         """All collections that are shown."""

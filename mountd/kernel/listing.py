@@ -1,4 +1,9 @@
-"""What READDIR and READDIRPLUS answer: bytes built once per directory, of which each answer is a slice."""
+"""What READDIR and READDIRPLUS answer: bytes built for many entries together, of which each answer is a slice.
+
+A directory above releases is small, and built from its nodes. One inside a release may hold ten million names: it is
+built from the manifest's columns, some thousand entries at a time, and only the pieces asked for last are kept. An
+entry's cookie names the place after it in the directory, so that any worker can go on from it.
+"""
 
 from __future__ import annotations
 
@@ -6,99 +11,148 @@ import threading
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
-from mountd.interfaces import ROOT_ID, Node, Tree
+import numpy as np
+
+from mountd.interfaces import ROOT_ID, Node, Run, Tree
+from mountd.kernel.attributes import DIRENT_TYPES, heads
 from mountd.kernel.protocol import DIRENT, ENTRY_BYTES
 
-KEPT_BYTES = 64 << 20
-"""Directory bytes kept in memory, all directories together (one larger directory is kept alone)."""
+KEPT_BYTES = 16 << 20
+KEPT_PIECES = 256
+"""Bounds of the pieces that are kept, all directories together."""
 
-_TYPES = {"dir": 4, "file": 8, "link": 10}
-"""``DT_*`` of dirent.h."""
 _PADDING = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
 _NO_ENTRY = bytes(ENTRY_BYTES)
 """A READDIRPLUS entry with nodeid 0: the kernel then looks the name up by itself (``.`` and ``..``)."""
+_DOTS = 2
+"""Cookies 1 and 2 stand after ``.`` and ``..``; others have a position in the directory and these two."""
 
-EntryBytes = Callable[[Node], bytes]
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Whole entries of a directory: those whose cookies lie above ``after``, up to ``cookies[-1]``.
 
-class Listing:
-    """The whole answer for one directory; entry ``i`` begins at ``starts[i]``, and its cookie is ``i + 1``."""
+    Entry ``i`` lies in ``data[starts[i] : starts[i + 1]]``; ``cookies[i]``, ascending, names the place after it.
+    """
 
-    __slots__ = ("_data", "_starts")
-
-    def __init__(self, names: Sequence[tuple[bytes, int, int, bytes]]) -> None:
-        """From (name, ino, type, entry bytes: empty for READDIR)."""
-        parts: list[bytes] = []
-        starts = array("Q", [0])
-        position = 0
-        pack = DIRENT.pack
-        for cookie, (name, ino, kind, entry) in enumerate(names, 1):
-            part = entry + pack(ino, cookie, len(name), kind) + name + _PADDING[len(name) % 8]
-            parts.append(part)
-            position += len(part)
-            starts.append(position)
-        self._data = memoryview(b"".join(parts))
-        self._starts = starts
+    after: int
+    data: memoryview
+    starts: array[int]
+    cookies: array[int]
 
     def __len__(self) -> int:
-        return len(self._data) + 8 * len(self._starts)
+        return len(self.data) + 8 * (len(self.starts) + len(self.cookies))
 
     def slice(self, cookie: int, size: int) -> memoryview:
         """Whole entries from the one after ``cookie`` on, at most ``size`` bytes; empty at the end."""
-        if cookie >= len(self._starts) - 1:
-            return self._data[:0]
-        start = self._starts[cookie]
-        end = self._starts[bisect_right(self._starts, start + size) - 1]
-        return self._data[start:end]
+        first = bisect_right(self.cookies, cookie)
+        start = self.starts[first]
+        return self.data[start : self.starts[bisect_right(self.starts, start + size) - 1]]
+
+    def joined(self, other: Piece) -> Piece:
+        """This piece and the one that follows it."""
+        starts = self.starts + array("q", [len(self.data) + start for start in other.starts[1:]])
+        return Piece(self.after, memoryview(bytes(self.data) + other.data), starts, self.cookies + other.cookies)
+
+
+def piece_of(names: Iterable[tuple[bytes, int, str, bytes]]) -> Piece:
+    """A directory from its beginning, of (name, ino, kind, entry bytes: empty for READDIR)."""
+    parts: list[bytes] = []
+    starts, cookies = array("q", [0]), array("q")
+    for cookie, (name, ino, kind, entry) in enumerate(names, 1):
+        part = entry + DIRENT.pack(ino, cookie, len(name), DIRENT_TYPES[kind]) + name + _PADDING[len(name) % 8]
+        parts.append(part)
+        starts.append(starts[-1] + len(part))
+        cookies.append(cookie)
+    return Piece(0, memoryview(b"".join(parts)), starts, cookies)
+
+
+def piece_of_run(after: int, run: Run, siblings: Mapping[int, int], *, plus: bool) -> Piece:
+    """The entries of ``run``, which follow the cookie ``after``. ``siblings``: other ids to hand out for nodes."""
+    nodeids = run.nodeids
+    for nodeid, sibling in siblings.items():
+        nodeids = np.where(nodeids == nodeid, sibling, nodeids)
+    cookies = run.following + _DOTS
+    head = heads(run, nodeids, cookies, plus=plus)
+    words = head.shape[1] // 8
+    ends = np.cumsum(words + (run.lengths + 7) // 8)
+    begins = np.concatenate(([0], ends))
+    data = np.zeros(int(ends[-1]), np.uint64)
+    data[begins[:-1, None] + np.arange(words)] = head.view(np.uint64)
+    # Every byte of every name: where it goes to is where it comes from, shifted by the same amount for one name.
+    name_ends = np.cumsum(run.lengths)
+    inside = np.arange(int(name_ends[-1])) - np.repeat(name_ends - run.lengths, run.lengths)
+    bytes_of = data.view(np.uint8)
+    target = np.repeat((begins[:-1] + words) * 8, run.lengths) + inside
+    bytes_of[target] = run.text[np.repeat(run.starts, run.lengths) + inside]
+    return Piece(after, bytes_of.data, array("q", (begins * 8).tobytes()), array("q", cookies.tobytes()))
 
 
 class Listings:
-    """Listings by directory, the least recently used dropped first."""
+    """Answers by directory. ``siblings`` are nodes to be handed out under other ids at present."""
 
-    def __init__(self, tree: Tree, entry_bytes: EntryBytes) -> None:
+    def __init__(
+        self, tree: Tree, entry_bytes: Callable[[Node], bytes], siblings: Callable[[], Mapping[int, int]]
+    ) -> None:
         self._tree = tree
         self._entry_bytes = entry_bytes
+        self._siblings = siblings
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[int, bool], Listing] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, bool, int], Piece] = OrderedDict()
         self._kept_bytes = 0
         self._changes = 0
 
-    def get(self, directory: Node, *, plus: bool) -> Listing:
-        """The listing of ``directory``; with entries when ``plus``."""
-        key = (directory.nodeid, plus)
+    def answer(self, directory: Node, cookie: int, size: int, *, plus: bool) -> memoryview:
+        """Entries after ``cookie`` (0: from the beginning), at most ``size`` bytes; with attributes when ``plus``."""
         with self._lock:
-            listing = self._kept.get(key)
-            if listing is not None:
-                self._kept.move_to_end(key)
-                return listing
+            for (nodeid, kept_plus, after), piece in reversed(self._kept.items()):
+                if nodeid == directory.nodeid and kept_plus is plus and after <= cookie < piece.cookies[-1]:
+                    self._kept.move_to_end((nodeid, plus, after))
+                    return piece.slice(cookie, size)
             changes = self._changes
-        listing = self._build(directory, plus=plus)
+        piece = self._build(directory, cookie, plus=plus)
+        if not piece.cookies:
+            return piece.data
         with self._lock:
             # A name that changed while the bytes were built may be missing in them: use them once, keep them not.
-            if changes == self._changes and key not in self._kept:
-                self._kept[key] = listing
-                self._kept_bytes += len(listing)
-                while self._kept_bytes > KEPT_BYTES and len(self._kept) > 1:
-                    self._kept_bytes -= len(self._kept.popitem(last=False)[1])
-        return listing
+            if changes == self._changes:
+                self._keep((directory.nodeid, plus, piece.after), piece)
+        return piece.slice(cookie, size)
+
+    def _keep(self, key: tuple[int, bool, int], piece: Piece) -> None:
+        before = self._kept.pop(key, None)
+        self._kept_bytes += len(piece) - (len(before) if before else 0)
+        self._kept[key] = piece
+        while (self._kept_bytes > KEPT_BYTES or len(self._kept) > KEPT_PIECES) and len(self._kept) > 1:
+            self._kept_bytes -= len(self._kept.popitem(last=False)[1])
 
     def forget(self, nodeid: int) -> None:
         """Drop what is kept of a directory whose names have changed."""
         with self._lock:
             self._changes += 1
-            for key in ((nodeid, False), (nodeid, True)):
-                listing = self._kept.pop(key, None)
-                if listing is not None:
-                    self._kept_bytes -= len(listing)
+            for key in [key for key in self._kept if key[0] == nodeid]:
+                self._kept_bytes -= len(self._kept.pop(key))
 
-    def _build(self, directory: Node, *, plus: bool) -> Listing:
+    def _build(self, directory: Node, cookie: int, *, plus: bool) -> Piece:
+        run = self._tree.run(directory.nodeid, max(0, cookie - _DOTS))
+        if cookie >= _DOTS and run is not None:
+            if not len(run):
+                return Piece(cookie, memoryview(b""), array("q", [0]), array("q"))
+            return piece_of_run(cookie, run, self._siblings(), plus=plus)
+        whole = piece_of(self._names(directory, plus=plus, with_entries=run is None))
+        if run is None or not len(run):
+            return whole
+        return whole.joined(piece_of_run(_DOTS, run, self._siblings(), plus=plus))
+
+    def _names(self, directory: Node, *, plus: bool, with_entries: bool) -> Iterable[tuple[bytes, int, str, bytes]]:
         place = self._tree.place(directory.nodeid)
         parent = self._tree.node(place[0] if place else ROOT_ID) or directory
         dot = _NO_ENTRY if plus else b""
-        names = [(b".", directory.ino, _TYPES["dir"], dot), (b"..", parent.ino, _TYPES["dir"], dot)]
-        entry_bytes = self._entry_bytes
-        for name, node in self._tree.children(directory.nodeid):
-            names.append((name, node.ino, _TYPES[node.kind], entry_bytes(node) if plus else b""))
-        return Listing(names)
+        yield b".", directory.ino, "dir", dot
+        yield b"..", parent.ino, "dir", dot
+        if with_entries:
+            for name, node in self._tree.children(directory.nodeid):
+                yield name, node.ino, node.kind, self._entry_bytes(node) if plus else b""

@@ -83,12 +83,19 @@ class OpenTable:
     def __len__(self) -> int:
         return len(self._opens)
 
+    def modes(self) -> dict[int, bool]:
+        """Every open nodeid, and whether it is open in the passthrough mode."""
+        with self._lock:
+            return {nodeid: entry.passthrough for nodeid, entry in self._opens.items()}
+
     def get(self, nodeid: int) -> Open | None:
         """The entry of an open nodeid."""
         return self._opens.get(nodeid)
 
     def join(self, nodeid: int, slot: int, unique: int) -> Open | None:
         """Count one more open of a nodeid that is open already; None when it is not."""
+        if nodeid not in self._opens:
+            return None
         with self._lock:
             entry = self._opens.get(nodeid)
             if entry is not None and not self._was_applied(unique):
@@ -154,6 +161,11 @@ class OpenTable:
             if other is None or other.passthrough:
                 return candidate
         return nodeid
+
+    def siblings(self) -> dict[int, int]:
+        """The nodeids that are handed out under another id at present, and that id."""
+        outdated = [nodeid for nodeid, entry in list(self._opens.items()) if self.is_outdated(entry)]
+        return {nodeid: self.nodeid_for(nodeid) for nodeid in outdated}
 
     def is_outdated(self, entry: Open) -> bool:
         """Whether a nodeid is open in the served mode although its file has been sealed since."""

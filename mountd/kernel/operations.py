@@ -7,14 +7,13 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 from mountd.interfaces import Handle, Invalidation, Node, Opened, Reader, Tree
 from mountd.kernel.answers import Buffer, FileRange
+from mountd.kernel.attributes import BLOCK_BYTES, TYPE_BITS, attr_bytes, time_of, validity
 from mountd.kernel.listing import Listings
 from mountd.kernel.opens import OpenTable, base_id
 from mountd.kernel.protocol import (
-    ATTR,
     ATTR_OUT,
     ENTRY_BYTES,
     ENTRY_OUT,
@@ -38,8 +37,6 @@ from openshelf.errors import OpenshelfError
 
 _logger = logging.getLogger(__name__)
 
-_TYPE_BITS = {"dir": 0o040000, "file": 0o100000, "link": 0o120000}
-_BLOCK_BYTES = 4096
 _NAME_MAX = 255
 _LONG_TTL_S = 60.0
 """Directories whose entries live at least this long never change: the kernel may cache their listing."""
@@ -79,7 +76,7 @@ class Operations:
         self._opens = opens
         self._invalidate = invalidate
         self._opened = opened
-        self._listings = Listings(tree, self._entry_bytes)
+        self._listings = Listings(tree, self._entry_bytes, opens.siblings)
         self.handlers: dict[int, Callable[[Request], Answer]] = {
             int(opcode): handler for opcode, handler in self._handlers().items()
         }
@@ -140,9 +137,9 @@ class Operations:
         return self._tree.node(base_id(nodeid))
 
     def _entry_bytes(self, node: Node) -> bytes:
-        seconds, nanoseconds = _validity(node.ttl_s)
+        seconds, nanoseconds = validity(node.ttl_s)
         nodeid = self._opens.nodeid_for(node.nodeid) if node.kind == "file" else node.nodeid
-        return ENTRY_OUT.pack(nodeid, 0, seconds, seconds, nanoseconds, nanoseconds) + _attr_bytes(node)
+        return ENTRY_OUT.pack(nodeid, 0, seconds, seconds, nanoseconds, nanoseconds) + attr_bytes(node)
 
     def _lookup(self, request: Request) -> Answer:
         request.counters[Counter.LOOKUPS] += 1
@@ -151,7 +148,7 @@ class Operations:
             return errno.ENAMETOOLONG
         node = self._special(request.nodeid, name) if name in (b".", b"..") else None
         if node is None:
-            node = self._tree.lookup(request.nodeid, name)
+            node = self._tree.glance(request.nodeid, name)
         if node is not None:
             return (self._entry_bytes(node),)
         parent = self._tree.node(request.nodeid)
@@ -169,17 +166,17 @@ class Operations:
         node = self._node(request.nodeid)
         if node is None:
             return errno.ESTALE
-        seconds, nanoseconds = _validity(node.ttl_s)
-        return (ATTR_OUT.pack(seconds, nanoseconds, 0), _attr_bytes(node))
+        seconds, nanoseconds = validity(node.ttl_s)
+        return (ATTR_OUT.pack(seconds, nanoseconds, 0), attr_bytes(node))
 
     def _statx(self, request: Request) -> Answer:
         node = self._node(request.nodeid)
         if node is None:
             return errno.ESTALE
-        seconds, nanoseconds = _validity(node.ttl_s)
-        time = _time(node.mtime_ns)
+        seconds, nanoseconds = validity(node.ttl_s)
+        time = time_of(node.mtime_ns)
         body = STATX.pack(
-            STATX_BASIC_STATS, _BLOCK_BYTES, 0, node.nlink, 0, node.gid, _TYPE_BITS[node.kind] | node.mode,
+            STATX_BASIC_STATS, BLOCK_BYTES, 0, node.nlink, 0, node.gid, TYPE_BITS[node.kind] | node.mode,
             node.ino, node.size, (node.size + 511) // 512, 0, *time, 0, 0, *time, *time, 0, 0, 0, 0,
         )  # fmt: skip
         return (STATX_OUT.pack(seconds, nanoseconds, 0), body)
@@ -190,8 +187,8 @@ class Operations:
 
     def _statfs(self, request: Request) -> Answer:
         totals = self._tree.totals()
-        blocks = -(-totals.size_bytes // _BLOCK_BYTES)
-        return (STATFS_OUT.pack(blocks, 0, 0, totals.files, 0, _BLOCK_BYTES, _NAME_MAX, _BLOCK_BYTES),)
+        blocks = -(-totals.size_bytes // BLOCK_BYTES)
+        return (STATFS_OUT.pack(blocks, 0, 0, totals.files, 0, BLOCK_BYTES, _NAME_MAX, BLOCK_BYTES),)
 
     # Directories
 
@@ -215,7 +212,7 @@ class Operations:
         node = self._tree.node(request.nodeid)
         if node is None:
             return errno.ESTALE
-        return (self._listings.get(node, plus=plus).slice(cookie, size),)
+        return (self._listings.answer(node, cookie, size, plus=plus),)
 
     # Files
 
@@ -315,19 +312,6 @@ class Operations:
         return _sized("".join(f"{name}\0" for name in names).encode(), size)
 
 
-@lru_cache(maxsize=64)
-def _validity(ttl_s: float) -> tuple[int, int]:
-    """How long an entry may be kept, as the protocol has it: seconds and nanoseconds."""
-    seconds = int(ttl_s)
-    return seconds, int((ttl_s - seconds) * 1_000_000_000)
-
-
-@lru_cache(maxsize=1024)
-def _time(mtime_ns: int) -> tuple[int, int]:
-    """Seconds and nanoseconds; nearly all files of a release have the same time."""
-    return divmod(mtime_ns, 1_000_000_000)
-
-
 def _no_answer(_: Request) -> None:
     return None
 
@@ -337,16 +321,6 @@ def _sized(value: bytes, size: int) -> Answer:
     if size == 0:
         return (GETXATTR_OUT.pack(len(value)),)
     return errno.ERANGE if len(value) > size else (value,)
-
-
-def _attr_bytes(node: Node) -> bytes:
-    seconds, nanoseconds = _time(node.mtime_ns)
-    nlink = 2 if node.kind == "dir" and node.nlink < 2 else node.nlink
-    return ATTR.pack(
-        node.ino, node.size, (node.size + 511) // 512, seconds, seconds, seconds,
-        nanoseconds, nanoseconds, nanoseconds, _TYPE_BITS[node.kind] | node.mode, nlink, 0, node.gid, 0,
-        _BLOCK_BYTES, 0,
-    )  # fmt: skip
 
 
 def _described(node: Node) -> str:

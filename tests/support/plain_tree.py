@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mountd.interfaces import ROOT_ID, Facts, Invalidation, MountConfig, Node, Opened, Totals, Work
+from mountd.interfaces import ROOT_ID, Facts, Invalidation, Kernel, MountConfig, Node, Opened, Totals, Work
 
 
 class PlainTree:
@@ -60,6 +60,12 @@ class PlainTree:
 
     def lookup(self, parent_id: int, name: bytes) -> Node | None:
         return self._by_name.get((parent_id, name))
+
+    def glance(self, parent_id: int, name: bytes) -> Node | None:
+        return self.lookup(parent_id, name)
+
+    def run(self, nodeid: int, position: int) -> None:
+        return None
 
     def children(self, nodeid: int) -> Sequence[tuple[bytes, Node]]:
         return self._children.get(nodeid, [])
@@ -160,6 +166,9 @@ class PlainStack:
                 name = mark.read_text()
                 mark.unlink()
                 self.tree.hide(ROOT_ID, os.fsencode(name))
+
+    def attach(self, kernel: Kernel) -> None:
+        pass
 
     def facts(self) -> Facts:
         online = not (self._marks / "offline").exists()
