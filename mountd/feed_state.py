@@ -9,10 +9,11 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from catalog.names import Collection, is_digest, is_name, parse_collection
+from catalog.names import Collection, ReleaseRef, is_digest, is_name, parse_collection
 from catalog.trust import BadFeed
 from openshelf.errors import UsageError
 
@@ -26,10 +27,31 @@ CREATE TABLE IF NOT EXISTS tags (
     collection TEXT NOT NULL, tag TEXT NOT NULL, version TEXT NOT NULL, PRIMARY KEY (collection, tag)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS restricted (collection TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS withdrawn (
+    collection TEXT NOT NULL, version TEXT NOT NULL, manifest_digest TEXT NOT NULL, policy TEXT NOT NULL,
+    done TEXT NOT NULL, objects INTEGER NOT NULL, size_bytes INTEGER NOT NULL, PRIMARY KEY (collection, version)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS position (one INTEGER PRIMARY KEY CHECK (one = 1), epoch INTEGER, serial INTEGER);
 """
 _SCHEMA_VERSION = 1
 """1: with the restricted collections. A state of before is good to start from, and a snapshot completes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A release that is no longer listed and of which something is still to be done: removed, confirmed, or waited for.
+
+    ``manifest_digest`` is empty when it was not listed here before. ``policy`` is ``drain`` or ``revoke`` for a
+    withdrawal, ``lost`` when this node may not read it any more. ``done`` is when its files were removed (RFC 3339),
+    empty before; ``objects`` and ``size_bytes`` say how much that was.
+    """
+
+    ref: ReleaseRef
+    manifest_digest: str
+    policy: str
+    done: str = ""
+    objects: int = 0
+    size_bytes: int = 0
 
 
 class FeedState:
@@ -89,6 +111,32 @@ class FeedState:
             asked = self._db.execute("SELECT 1 FROM releases WHERE manifest_digest = ? LIMIT 1", (manifest_digest,))
             return asked.fetchone() is not None
 
+    def gone(self) -> list[Gone]:
+        """Releases of which something is still to be done after they went."""
+        with self._lock:
+            rows = self._db.execute("SELECT * FROM withdrawn ORDER BY collection, version").fetchall()
+        return [Gone(ReleaseRef(parse_collection(name), version), *rest) for name, version, *rest in rows]
+
+    def gone_undone(self) -> bool:
+        """Whether a release went whose files were not removed yet."""
+        with self._lock:
+            return self._db.execute("SELECT 1 FROM withdrawn WHERE done = '' LIMIT 1").fetchone() is not None
+
+    def put_gone(self, gone: Gone) -> None:
+        """Note how far it has come with a release that went."""
+        key = (str(gone.ref.collection), gone.ref.version)
+        with self._lock:
+            self._db.execute(
+                "UPDATE withdrawn SET done = ?, objects = ?, size_bytes = ? WHERE collection = ? AND version = ?",
+                (gone.done, gone.objects, gone.size_bytes, *key),
+            )
+
+    def forget_gone(self, ref: ReleaseRef) -> None:
+        """Nothing more is to be done about a release that went."""
+        key = (str(ref.collection), ref.version)
+        with self._lock:
+            self._db.execute("DELETE FROM withdrawn WHERE collection = ? AND version = ?", key)
+
     def replace(self, snapshot: Mapping[str, Any]) -> set[Collection]:
         """Take a verified snapshot; the collections that differ from before."""
         releases = {_release_key(item): _digest(item) for item in snapshot["releases"]}
@@ -102,6 +150,9 @@ class FeedState:
             changed |= restricted ^ {name for (name,) in self._db.execute("SELECT collection FROM restricted")}
             self._db.execute("BEGIN IMMEDIATE")
             with self._db:
+                lost = [(*key, digest) for key, digest in before.items() if releases.get(key) != digest]
+                self._db.executemany("INSERT OR IGNORE INTO withdrawn VALUES (?, ?, ?, 'lost', '', 0, 0)", lost)
+                self._db.executemany("DELETE FROM withdrawn WHERE collection = ? AND version = ?", list(releases))
                 self._db.execute("DELETE FROM releases")
                 self._db.execute("DELETE FROM restricted")
                 self._db.executemany("INSERT INTO restricted VALUES (?)", [(name,) for name in restricted])
@@ -128,9 +179,16 @@ class FeedState:
             case "published":
                 if _is_restricted(event):
                     self._db.execute("INSERT OR IGNORE INTO restricted VALUES (?)", (_collection(event),))
+                self._db.execute("DELETE FROM withdrawn WHERE collection = ? AND version = ?", _release_key(event))
                 statement = "INSERT OR REPLACE INTO releases VALUES (?, ?, ?)"
                 values: tuple[str, ...] = (*_release_key(event), _digest(event))
             case "withdrawn":
+                policy = "revoke" if event.get("policy") == "revoke" else "drain"
+                self._db.execute(
+                    "INSERT OR REPLACE INTO withdrawn VALUES (?, ?, coalesce((SELECT manifest_digest FROM releases"
+                    " WHERE collection = ? AND version = ?), ''), ?, '', 0, 0)",
+                    (*_release_key(event), *_release_key(event), policy),
+                )
                 self._db.execute("DELETE FROM tags WHERE collection = ? AND version = ?", _release_key(event))
                 statement = "DELETE FROM releases WHERE collection = ? AND version = ?"
                 values = _release_key(event)

@@ -28,6 +28,7 @@ from mountd.releases import ListedRelease
 from mountd.rows import Rows
 from mountd.takedown import remove_unneeded
 from mountd.tree import CollectionState, MountTree
+from mountd.withdrawals import Handling, Withdrawals
 from openshelf.errors import OpenshelfError
 
 log = logging.getLogger("openshelf.mount.follow")
@@ -82,6 +83,7 @@ class Follower:
         cache: Cache,
         tree: MountTree,
         wait_s: float = WAIT_S,
+        handling: Handling | None = None,
     ) -> None:
         self.trust = Trust(cache.layout.trust)
         self.groups = Groups()
@@ -91,6 +93,9 @@ class Follower:
         self._tree = tree
         self._state = FeedState.open(cache.layout.names)
         self._files = ReleaseFiles(cache.layout, source, lambda: self.trust.public_key)
+        self._withdrawals = Withdrawals(cache, tree, self._state, self._files, self._other_rows, handling or Handling())
+        self.carried_out = -1
+        """The last event of the feed that was carried out in full."""
         self._wait_s = wait_s
         self._shown: dict[ReleaseRef, ListedRelease] = {}
         self._pending: set[Collection] = set()
@@ -118,12 +123,15 @@ class Follower:
                 self._note(error)
                 log.warning("The mount starts with the last good state of the feed.")
         self._source.object_hosts = self.trust.object_hosts
+        if resume:
+            self._withdrawals.resume(self._admitted)
         self._refresh(set(self._state.collections()) - {ref.collection for ref in self._shown}, stored_only=resume)
         self._thread.start()
 
     def close(self) -> None:
         """Stop following. A question that waits at the catalog is left to end by itself."""
         self._stop.set()
+        self._withdrawals.close()
         if self._thread.is_alive():
             self._thread.join(1.0)
         if not self._thread.is_alive():
@@ -146,6 +154,7 @@ class Follower:
 
     def _run(self) -> None:
         pause_s = FIRST_PAUSE_S
+        self._withdrawals.carry_out({})
         self._sweep()
         while not self._stop.is_set():
             try:
@@ -183,6 +192,10 @@ class Follower:
         if head_error is not None and (head_error := self._take_head()) is not None:
             raise head_error
         self._refresh(concerned | self._pending)
+        if self._state.gone_undone():
+            self._withdrawals.carry_out({})
+        if not self._state.gone_undone() and not self._pending:
+            self.carried_out = self.trust.serial
         self._standing = Standing(online=True, reason="")
         if self._said:
             log.info("The feed is followed again.")
@@ -284,27 +297,26 @@ class Follower:
         for listed in gone:
             del self._shown[listed.ref]
         self._shown.update((listed.ref, listed) for found in brought.values() for listed in found)
+        self._withdrawals.carry_out({listed.ref: listed for listed in gone})
         for listed in gone:
-            self._remove(listed)
+            if listed.ref in self._shown:
+                self._remove_old(listed)
 
-    def _remove(self, listed: ListedRelease) -> None:
-        """Take a withdrawn release's bytes out of the cache."""
+    def _remove_old(self, listed: ListedRelease) -> None:
+        """Take the files of a release that has another manifest now (a restored catalog) out of the cache."""
         try:
             if self._state.uses(listed.manifest_digest):
                 return
-            removed = remove_unneeded(self._cache, listed.open_rows(), self._other_rows())
-            self._files.drop(listed.ref)
+            remove_unneeded(self._cache, listed.open_rows(), self._other_rows())
             self._cache.layout.manifest_path(listed.manifest_digest).unlink(missing_ok=True)
         except (OSError, sqlite3.Error) as error:
-            log.error("The files of %s could not be removed from the cache: %s.", listed.ref, error)
-            return
-        log.info("%s is no longer listed; %d cached files were removed.", listed.ref, removed)
+            log.error("The old files of %s could not be removed from the cache: %s.", listed.ref, error)
 
     def _sweep(self) -> None:
         """Finish what a crash in the middle of a withdrawal left: manifests that no release has, and their objects."""
         for path in self._cache.layout.manifests.glob("*.arrow"):
             try:
-                if self._state.uses(path.stem):
+                if self._state.uses(path.stem) or self._withdrawals.keeps(path.stem):
                     continue
                 rows = Rows(Manifest.open_verified(path, bytes.fromhex(path.stem)))
                 remove_unneeded(self._cache, rows, self._other_rows())

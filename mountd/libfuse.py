@@ -153,6 +153,8 @@ class _FileSystem(fuse.Fuse):  # type: ignore[misc]
         length = min(length, opened.node.size - offset)
         if length <= 0:
             return b""
+        if self._tree.node(opened.node.nodeid) is None:
+            raise OSError(errno.ESTALE, "the release was withdrawn")
         try:
             data = _errors(lambda: opened.handle.read(offset, length), "A read")
         except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import resource
+import socket
 from collections.abc import Callable, Mapping
 
 from catalog.client import Client
@@ -15,11 +16,16 @@ from mountd.fetch.pool import Pool
 from mountd.follow import Credentials, Follower
 from mountd.groups import Groups, read_groups
 from mountd.inodes import InodeTable
-from mountd.interfaces import Facts, MountConfig, Opened, Reader, Tree, Work
+from mountd.interfaces import Facts, Kernel, MountConfig, Opened, Reader, Tree, Work
+from mountd.ledger.ledger import Ledger
 from mountd.materialise.keeping import Keeping
 from mountd.materialise.materialiser import Materialiser
 from mountd.reader import CacheReader
 from mountd.tree import MountTree
+from mountd.warm import windows
+from mountd.warm.commands import Warming
+from mountd.warm.runner import Means
+from mountd.withdrawals import Handling
 from openshelf.errors import UsageError
 
 log = logging.getLogger("openshelf.mount")
@@ -48,20 +54,47 @@ class Node:
         self._tree = MountTree(self._table, self._status)
         self._reader = CacheReader(self._tree, supply)
         self.tree: Tree = self._tree
-        self.reader: Reader = self._reader
+        bandwidth = windows.parse(config.options.bandwidth)
+        self._warming = Warming(Means(self._tree, self._reader, self._cache, supply, bandwidth))
+        self.reader: Reader = self._warming.watched(self._reader)
         self._materialiser = Materialiser(
             config.options, config.mountpoint, self._cache, Keeping(self._cache), self._tree, self.opened
         )
-        self._observers: tuple[Callable[[Opened], None], ...] = (self._materialiser.note_open,)
-        self._work: dict[str, Work] = {}
+        self._ledger = Ledger(
+            self._cache.layout.root / "spool",
+            self._client,
+            config.options.node or socket.gethostname(),
+            lambda: self._follower.carried_out,
+        )
+        self._observers: tuple[Callable[[Opened], None], ...] = (
+            self._ledger.opened,
+            self._materialiser.note_open,
+            self._warming.opened,
+        )
+        self._work: dict[str, Work] = {**self._warming.work()}
         self._shrinkers: tuple[Callable[[], None], ...] = ()
-        self._follower = Follower(self._client, Credentials(config.token, config.catalog_key), self._cache, self._tree)
+        self._handling = Handling(
+            config.options.withdraw,
+            config.mountpoint,
+            self._ledger.confirm,
+            self._ledger.processes.job,
+            (self._materialiser.undo,),
+        )
+        credentials = Credentials(config.token, config.catalog_key)
+        self._follower = Follower(self._client, credentials, self._cache, self._tree, handling=self._handling)
 
     def start(self, *, resume: bool) -> None:
         """See :meth:`mountd.interfaces.Stack.start`."""
         self._follower.groups = self._groups(resume=resume)
         self._follower.start(resume=resume)
         self._materialiser.start()
+        self._warming.start()
+        self._ledger.start()
+
+    def attach(self, kernel: Kernel) -> None:
+        """See :meth:`mountd.interfaces.Stack.attach`."""
+        self._handling.kernel = kernel
+        self._handling.attached.set()
 
     def facts(self) -> Facts:
         """See :meth:`mountd.interfaces.Stack.facts`."""
@@ -69,6 +102,7 @@ class Node:
         trouble = self._cache.failure()
         more = {**dict(self._fetcher.counters.items()), "evictions": self._cache.evictions}
         more.update(self._materialiser.figures())
+        more.update(self._ledger.facts())
         return Facts(
             self._cache.total_bytes,
             self._cache.limit_bytes,
@@ -124,8 +158,10 @@ class Node:
 
     def close(self) -> None:
         """See :meth:`mountd.interfaces.Stack.close`."""
+        self._warming.close()
         self._materialiser.close()
         self._follower.close()
+        self._ledger.close()
         self._fetcher.stop()
         self._pool.close()
         self._reader.close()

@@ -52,6 +52,8 @@ class Options:
     """Worker processes; 0: chosen by what the host gains from them."""
     groups: str = ""
     """File that maps restricted collections to group ids."""
+    node: str = ""
+    """The node's name in usage and confirmations; empty: the host's name."""
     metrics: str = ""
     """``HOST:PORT`` where Prometheus text is served; empty: nowhere."""
 

@@ -15,9 +15,10 @@ from typing import Any
 
 from mountd.duties import Identity
 from mountd.handover import Program
-from mountd.interfaces import MountConfig, Stack
+from mountd.interfaces import MountConfig, NoKernel, Stack
 from mountd.kernel.channel import Channel
 from mountd.kernel.notify import Notifier, ask_resend
+from mountd.kernel.open_files import KernelSide
 from mountd.kernel.opens import OpenTable
 from mountd.kernel.operations import Operations
 from mountd.memory import few_arenas
@@ -95,6 +96,7 @@ def _serve_kernel(post: Post, stack: Stack, supervisor: int, *, first: bool) -> 
     notifier = Notifier(post.devices[0])
     operations = Operations(stack.tree, stack.reader, opens, notifier.invalidate, stack.opened)
     stack.tree.subscribe(operations.name_changed)
+    stack.attach(KernelSide(opens, notifier))
     channel = Channel(post.devices, post.state, operations)
     if not first and post.resend:
         ask_resend(post.devices[0])
@@ -114,6 +116,7 @@ def _serve_kernel(post: Post, stack: Stack, supervisor: int, *, first: bool) -> 
 def _serve_libfuse(post: Post, stack: Stack, supervisor: int) -> int:
     from mountd import libfuse
 
+    stack.attach(NoKernel())
     ended = os.eventfd(0, os.EFD_CLOEXEC)
     thread = threading.Thread(
         target=_stand_by, args=(post, stack, lambda: 0, supervisor, ended), name="facts", daemon=True

@@ -104,6 +104,7 @@ class OpenFlag(IntFlag):
 class Notify(IntEnum):
     """``enum fuse_notify_code``: messages that we send without being asked (``unique`` 0, code in ``error``)."""
 
+    INVAL_INODE = 2
     INVAL_ENTRY = 3
     RESEND = 7
 
@@ -158,6 +159,9 @@ INTERRUPT_IN = Struct("=Q")
 
 DIRENT = Struct("=QQII")
 """``fuse_dirent``: ino, offset of the *next* entry, namelen, type; the name follows, padded to eight bytes."""
+
+NOTIFY_INVAL_INODE = Struct("=Qqq")
+"""``fuse_notify_inval_inode_out``: ino, offset and length of the pages (0 and 0: all of them)."""
 
 NOTIFY_INVAL_ENTRY = Struct("=QII")
 """``fuse_notify_inval_entry_out``: parent, namelen, flags; the name and a NUL follow."""
