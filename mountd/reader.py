@@ -34,9 +34,12 @@ class CacheReader:
         if node.content is not None:
             return ContentHandle(node.content)
         entry = self._entry(node)
-        spec = FileSpec(entry.sha256, entry.size, entry.mtime_ns, entry.chunks)
-        if spec.size == 0:
+        if entry.size == 0:
             return ContentHandle(b"")
+        sealed = SealedHandle.open(self._cache, entry.sha256, entry.size)
+        if sealed is not None:
+            return sealed
+        spec = FileSpec(entry.sha256, entry.size, entry.mtime_ns, entry.chunks)
         # Packs hold files of one chunk; a manifest that says otherwise is read by its word, chunk by chunk.
         packed = entry.object != entry.sha256 and len(spec.chunks) == 1
         pack = (lambda: self._tree.pack(node.nodeid)) if packed else None
@@ -91,6 +94,44 @@ class ContentHandle:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+class SealedHandle:
+    """An open file that is complete in the cache. Made in half the time of one that may have to be filled."""
+
+    __slots__ = ("_cache", "_descriptor", "_sha256")
+
+    def __init__(self, cache: Cache, sha256: bytes, descriptor: int) -> None:
+        self._cache = cache
+        self._sha256 = sha256
+        self._descriptor = descriptor
+
+    @classmethod
+    def open(cls, cache: Cache, sha256: bytes, size: int) -> SealedHandle | None:
+        """A handle of the file when it is complete, else None."""
+        cache.hold(sha256)
+        descriptor = cache.open_sealed(sha256, size)
+        if descriptor is None:
+            cache.unhold(sha256)
+            return None
+        return cls(cache, sha256, descriptor)
+
+    def sealed_fd(self) -> int:
+        """The descriptor of the sealed file."""
+        return self._descriptor
+
+    def locate(self, offset: int, length: int) -> tuple[int, int]:
+        """The descriptor and the place of a range: all of it is there."""
+        return self._descriptor, offset
+
+    def read(self, offset: int, length: int) -> bytes:
+        """The bytes of a range; shorter only at the end of the file."""
+        return os.pread(self._descriptor, length, offset)
+
+    def close(self) -> None:
+        """Give back the descriptor and let the file be evicted."""
+        os.close(self._descriptor)
+        self._cache.unhold(self._sha256)
 
 
 class FileHandle:

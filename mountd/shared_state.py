@@ -65,6 +65,7 @@ _SIZE = _TABLE_AT + TABLE_ROWS * ROW.size
 _FACTS = Struct("=II")
 _U64 = Struct("=Q")
 _U32 = Struct("=I")
+_I32 = Struct("=i")
 
 
 class Counter(IntEnum):
@@ -99,6 +100,7 @@ class SharedState:
                 raise ValueError("the shared memory has another layout")
             self.descriptor = descriptor
             self._map = mmap.mmap(descriptor, _SIZE)
+        self._used_rows = 0  # at most what :meth:`rows` says
         self._view = memoryview(self._map)
         self._counters = self._view[_COUNTERS_AT : _COUNTERS_AT + (SLOTS + 1) * _COUNTERS * 8].cast("Q")
 
@@ -211,8 +213,9 @@ class SharedState:
 
     def _apply(self, slot: int, unique: int, row: int, nodeid: int, backing_id: int, opens: int) -> None:
         ROW.pack_into(self._map, _TABLE_AT + row * ROW.size, nodeid, backing_id, opens)
-        if row >= self.rows():
-            _U32.pack_into(self._map, _ROWS_AT, row + 1)
+        if row >= self._used_rows:
+            self._used_rows = max(self.rows(), row + 1)
+            _U32.pack_into(self._map, _ROWS_AT, self._used_rows)
         _U64.pack_into(self._map, _APPLIED_AT + slot * 8, unique)
 
     def rows(self) -> int:
@@ -233,7 +236,7 @@ class SharedState:
 
     def mark_backing(self, *, last: int | None = None, closing: int | None = None) -> None:
         """Change one or both of the marks."""
-        old_last, old_closing = self.backing_marks()
-        BACKING.pack_into(
-            self._map, _BACKING_AT, old_last if last is None else last, old_closing if closing is None else closing
-        )
+        if last is not None:
+            _I32.pack_into(self._map, _BACKING_AT, last)
+        if closing is not None:
+            _I32.pack_into(self._map, _BACKING_AT + _I32.size, closing)
