@@ -1,0 +1,123 @@
+"""Names of very large releases: listing, first stat, time to mount, and the memory that they take."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from catalog.manifest import Manifest
+from catalog.names import parse_release
+from mountd.manifest_check import check_manifest
+from scripts.bench.host import drop_page_cache, private_bytes
+from scripts.bench.shelves import daemon_pids, folder_of
+from scripts.bench.standin import StandinShelf
+from scripts.lib.synthetic_manifest import make_release, prepare_cache
+from tests.e2e.shelf import free_port
+
+RELEASE = "datasets/bench/names@1.0"
+MILLION = 1_000_000
+SHAPES = {"1,000,000 files in one folder": (MILLION, 1), "1,000,000 files in 100 folders": (MILLION, 100)}
+HUGE = (10 * MILLION, 1000)
+_TOKEN = "osk_AAAAAAAAAAAAAAAAAAAAAA_" + "B" * 43
+
+
+def measure(home: Path, repeat: int) -> dict[str, Any]:
+    """``find``, first ``stat`` and mounting of a million and of ten million names."""
+    result: dict[str, Any] = {}
+    for name, (files, folders) in SHAPES.items():
+        with _Names(home / f"names-{folders}", files, folders) as names:
+            finds, stats = [], []
+            for _ in range(repeat):
+                names.mount()
+                finds.append(names.find())
+                names.umount()
+                names.mount()
+                stats.append(names.stat_each())
+                names.umount()
+            result[name] = {
+                "find_s": round(statistics.median(finds), 2),
+                "first_stat_of_each_s": round(statistics.median(stats), 1),
+            }
+    with _Names(home / "names-huge", *HUGE) as names:
+        mounts = []
+        for _ in range(repeat):
+            mounts.append(names.mount())
+            names.umount()
+        names.mount()
+        find_s = names.find()
+        result["10,000,000 files in 1,000 folders"] = {
+            "manifest_gb": round(names.made.manifest.stat().st_size / 1e9, 2),
+            "first_verification_s_per_gb": round(names.verification_s_per_gb(), 2),
+            "mount_to_first_name_s": round(statistics.median(mounts), 2),
+            "find_s": round(find_s, 1),
+            "private_memory_mb": round(private_bytes(names.pids()) / 1e6),
+        }
+    return result
+
+
+class _Names:
+    """A release of names alone, mounted from a cache that has its verified manifest."""
+
+    def __init__(self, home: Path, files: int, folders: int) -> None:
+        home.mkdir()
+        self._home = home
+        self._files = files
+        self.made = make_release(home, files, folders)
+        self._shelf = StandinShelf(home, f"http://127.0.0.1:{free_port()}", _TOKEN)
+        prepare_cache(self._shelf.cache(), {parse_release(RELEASE): self.made})
+
+    def __enter__(self) -> _Names:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._shelf.close()
+        shutil.rmtree(self._home)
+
+    def mount(self) -> float:
+        """Seconds from the daemon's start to the first name of the release, command and interpreter included."""
+        drop_page_cache()
+        started = time.perf_counter()
+        self._point = self._shelf.mount(OPENSHELF_MATERIALISE="no")
+        self._folder = folder_of(self._point, RELEASE)
+        with os.scandir(self._folder) as entries:
+            next(entries)
+        return time.perf_counter() - started
+
+    def umount(self) -> None:
+        self._shelf.umount(self._point)
+
+    def pids(self) -> list[int]:
+        return daemon_pids(self._shelf, self._point)
+
+    def find(self) -> float:
+        """Seconds of ``find -type f`` over all files."""
+        started = time.perf_counter()
+        found = subprocess.run(
+            ["find", self._folder, "-name", "*.jpg", "-type", "f"], stdout=subprocess.PIPE, check=True
+        )
+        took = time.perf_counter() - started
+        assert found.stdout.count(b"\n") == self._files
+        return took
+
+    def stat_each(self) -> float:
+        """Seconds to stat every file by its path, none of which the kernel has seen."""
+        names = [
+            os.fsencode(self._folder / path) for batch in Manifest.open(self.made.manifest).batches()
+            for path in batch.column("path").to_pylist()
+        ]  # fmt: skip
+        started = time.perf_counter()
+        for name in names:
+            os.stat(name)  # noqa: PTH116
+        return time.perf_counter() - started
+
+    def verification_s_per_gb(self) -> float:
+        """Seconds to verify a manifest for the first time (digest and every row), a GB of it."""
+        drop_page_cache()
+        started = time.perf_counter()
+        check_manifest(Manifest.open_verified(self.made.manifest, bytes.fromhex(self.made.digest)), RELEASE)
+        return (time.perf_counter() - started) / (self.made.manifest.stat().st_size / 1e9)
