@@ -22,7 +22,7 @@ HELD_VARIABLE = "OPENSHELF_HELD"
 """``name=descriptor`` of all that is handed over, separated by commas. No secret."""
 CHECK_FLAG = "--check"
 """Asks a program whether it could take over: it imports what it needs and prints its layout of the shared memory."""
-_CHECK_WITHIN_S = 30.0
+CHECK_WITHIN_S = 30.0
 _DEVICE = "device-"
 
 
@@ -87,7 +87,7 @@ class Program:
         command = [python, *self.arguments, CHECK_FLAG]
         try:
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_CHECK_WITHIN_S, check=False,
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=CHECK_WITHIN_S, check=False,
                 cwd="/",
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:

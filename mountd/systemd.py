@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 from collections.abc import Iterable, Mapping, MutableMapping
+from pathlib import Path
 from typing import Self
 
 _logger = logging.getLogger(__name__)
@@ -80,6 +81,13 @@ class ServiceManager:
                 socket.send_fds(sender, body, [descriptor] if descriptor is not None else [])
             except OSError as error:
                 _logger.warning("the service manager did not take %s: %s", lines[0], error.strerror or error)
+
+
+def credential(name: str, environ: Mapping[str, str]) -> str | None:
+    """A secret that the unit loads (``LoadCredential=`` of systemd.exec(5)), or None."""
+    folder = environ.get("CREDENTIALS_DIRECTORY")
+    path = Path(folder) / name if folder else None
+    return path.read_text("utf-8").strip() if path is not None and path.is_file() else None
 
 
 def taken_descriptors(environ: MutableMapping[str, str]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mountd import log, options
+from mountd import log, options, systemd
 from mountd.interfaces import MountConfig
 from mountd.kernel.mounting import canonical, refuse_nesting
 from mountd.orders import Orders
@@ -83,9 +83,10 @@ def mount(
 ) -> None:
     """Mount the published releases read-only; returns when the mount answers.
 
-    The token comes from OPENSHELF_TOKEN or openshelf.toml. With the catalog out of reach, the last good state is
-    mounted, and this says so. The daemon logs to CACHE/mountd.log. OPENSHELF_PASSTHROUGH=0 makes the daemon serve
-    every read itself. Further options stand in [mount] of openshelf.toml; docs/operators.md lists them.
+    The token comes from the service credential "token", OPENSHELF_TOKEN or openshelf.toml. With the catalog out of
+    reach, the last good state is mounted, and this says so. The daemon logs to CACHE/mountd.log.
+    OPENSHELF_PASSTHROUGH=0 makes the daemon serve every read itself. Further options stand in [mount] of
+    openshelf.toml; docs/operators.md lists them.
 
     Examples:
 
@@ -93,7 +94,7 @@ def mount(
 
       openshelf mount ~/public --cache ~/.cache/openshelf --cache-size 20G --catalog http://127.0.0.1:8420
     """
-    chosen = settings.load(catalog=catalog)
+    chosen = settings.load(catalog=catalog, token=systemd.credential("token", os.environ))
     config = MountConfig(
         mountpoint=canonical(directory),
         cache=canonical(cache),

@@ -44,6 +44,8 @@ class Mounted:
     device: str
     type: str
     source: str
+    shared: bool
+    """Whether mounts below it appear in other mount namespaces too (containers)."""
 
 
 def mounts() -> list[Mounted]:
@@ -53,7 +55,8 @@ def mounts() -> list[Mounted]:
         left, _, right = line.partition(b" - ")
         fields = left.split(b" ")
         kind, source, *_ = right.split(b" ")
-        found.append(Mounted(Path(_unescape(fields[4])), fields[2].decode(), kind.decode(), _unescape(source)))
+        shared = any(field.startswith(b"shared:") for field in fields[6:])
+        found.append(Mounted(Path(_unescape(fields[4])), fields[2].decode(), kind.decode(), _unescape(source), shared))
     return found
 
 

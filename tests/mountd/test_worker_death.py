@@ -19,6 +19,7 @@ import pytest
 from mountd import control
 from mountd.kernel.mounting import mounted_at
 from tests.support.plain_mount import PlainMount
+from tests.support.service_manager import StandInManager
 
 LARGE_BYTES = 256 << 20
 BLOCK_BYTES = 8 << 20
@@ -160,8 +161,7 @@ def test_the_worker_serves_on_when_its_supervisor_is_killed_and_no_other_can_sta
     large: tuple[Path, str], tmp_path: Path
 ) -> None:
     folder, _ = large
-    mount = PlainMount(tmp_path, folder).under_a_manager(str(tmp_path / "no such socket"))
-    with mount:
+    with StandInManager(tmp_path) as manager, PlainMount(tmp_path, folder).under(manager) as mount:
         worker = mount.status()["worker_pid"]
         held = (mount.mountpoint / "small-003").open("rb")
         mount.process.send_signal(signal.SIGKILL)

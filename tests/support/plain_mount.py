@@ -16,6 +16,7 @@ from typing import Any
 from mountd import control
 from mountd.interfaces import MountConfig
 from mountd.kernel.mounting import mounted_at, unmount
+from tests.support.service_manager import StandInManager
 from tests.support.shared_data import ROOT
 
 START_S = 60.0
@@ -34,7 +35,7 @@ class PlainMount:
         for folder in (self.mountpoint, self.cache, self.marks):
             folder.mkdir(parents=True, exist_ok=True)
         self.state: dict[str, Any] = {}
-        self._environ: dict[str, str] = {}
+        self._manager: StandInManager | None = None
         self._options: dict[str, Any] = {"passthrough": passthrough, "resend": resend}
 
     def as_user(self, uid: int) -> PlainMount:
@@ -47,26 +48,29 @@ class PlainMount:
         self._options["run"] = str(run)
         return self
 
-    def under_a_manager(self, address: str) -> PlainMount:
-        """Let the daemon be a service whose manager listens at ``address`` (``NOTIFY_SOCKET``)."""
-        self._environ["NOTIFY_SOCKET"] = address
+    def under(self, manager: StandInManager) -> PlainMount:
+        """Let the daemon be a service of ``manager``."""
+        self._manager = manager
         return self
 
     def __enter__(self) -> PlainMount:
         options = {name: str(getattr(self, name)) for name in ("source", "mountpoint", "cache", "marks")}
-        self.log = (self.cache / "stderr.log").open("w")
+        self.log = (self.cache / "stderr.log").open("a")
+        command = [sys.executable, "-m", "tests.support.plain_mount", json.dumps({**options, **self._options})]
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": self._options.get("run", "/run")}
+        passed: tuple[int, ...] = ()
+        if self._manager is not None:
+            command, environ, passed = self._manager.start(command, environ)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.plain_mount", json.dumps({**options, **self._options})],
+            command,
             cwd=ROOT,
-            env={
-                **os.environ,
-                "PYTHONPATH": str(ROOT),
-                "XDG_RUNTIME_DIR": self._options.get("run", "/run"),
-                **self._environ,
-            },
+            pass_fds=passed,
+            env=environ,
             stdout=subprocess.PIPE,
             stderr=self.log,
         )
+        if self._manager is not None:
+            self._manager.started()
         assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], START_S)
         line = self.process.stdout.readline() if ready else b""
@@ -79,6 +83,13 @@ class PlainMount:
     def said(self) -> str:
         """What the daemon has logged."""
         return (self.cache / "stderr.log").read_text()
+
+    def start_again(self) -> None:
+        """Start another daemon after the end of the first, which left the mount to its manager."""
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.log.close()
+        self.__enter__()
 
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
