@@ -13,6 +13,7 @@ COMMANDS = (
     Command("show", "Show a release and its files, or its report", "catalog.cli.show:show", "Catalog"),
     Command("pull", "Download a release, verified", "catalog.cli.pull:pull", "Catalog"),
     Command("verify", "Compare a release with its signed manifest", "catalog.cli.verify:verify", "Catalog"),
+    Command("usage", "Show which job opened which release where", "catalog.cli.usage:usage", "Catalog"),
     Command("serve", "Run the catalog", "catalog.cli.serve:serve", "Operate"),
     Command("store", "Care for a catalog's folder while it is stopped", "catalog.cli.store:app", "Operate"),
     Command("token", "Make, list and revoke tokens", "catalog.cli.token:app", "Operate"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from catalog.cli.confirmations import confirmation_lines
 from catalog.cli.connection import Json, Ref, open_client, release_lines
 from catalog.client import Client, FileInfo, Forbidden, ReleaseInfo
 from catalog.names import parse_release
@@ -21,6 +22,8 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a release: state, manifest digest, licence, tags, and up to 10,000 files. A tag may stand for the version.
+
+    Of a withdrawn one, its owners and auditors see which nodes have carried that out and who still holds files.
 
     Examples:
 
@@ -41,15 +44,28 @@ def show(
                 print(text, end="" if text.endswith("\n") else "\n")
             return
         files = _files(client, release)
+        withdrawal = _withdrawal(client, release)
     if as_json:
         listed = [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in files or ()]
-        emit_json(release.to_json() | {"files": listed if files is not None else None})
+        told = {} if withdrawal is None else {"withdrawal": withdrawal}
+        emit_json(release.to_json() | {"files": listed if files is not None else None} | told)
         return
     lines = release_lines(release)
+    lines += [] if withdrawal is None else confirmation_lines(withdrawal)
     lines += [f"  {file.sha256}  {format_size(file.size):>9}  {file.path}" for file in files or ()]
     if files is not None and release.files > len(files):
         lines.append(f"  … and {release.files - len(files)} more")
     print("\n".join(lines))
+
+
+def _withdrawal(client: Client, release: ReleaseInfo) -> dict[str, Any] | None:
+    """How far a withdrawal has come, where the caller may know it."""
+    if release.state != "withdrawn":
+        return None
+    try:
+        return client.confirmations(release.ref)
+    except Forbidden:
+        return None
 
 
 def _files(client: Client, release: ReleaseInfo) -> list[FileInfo] | None:
