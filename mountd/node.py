@@ -6,10 +6,13 @@ import logging
 import resource
 import socket
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from catalog.client import Client
 from mountd.cache.layout import CacheError
+from mountd.cache.orders import CacheOrders
 from mountd.cache.store import Cache
+from mountd.cache.upkeep import Upkeep
 from mountd.fetch.fetcher import Counters, Fetcher
 from mountd.fetch.fill import Supply
 from mountd.fetch.pool import Pool
@@ -18,7 +21,6 @@ from mountd.groups import Groups, read_groups
 from mountd.inodes import InodeTable
 from mountd.interfaces import Facts, Kernel, MountConfig, Opened, Reader, Tree, Work
 from mountd.ledger.ledger import Ledger
-from mountd.materialise.keeping import Keeping
 from mountd.materialise.materialiser import Materialiser
 from mountd.reader import CacheReader
 from mountd.tree import MountTree
@@ -45,7 +47,14 @@ class Node:
             )
         self._config = config
         _permit_many_open_files()
-        self._cache = Cache.open(config.cache, config.cache_size_bytes)
+        self._cache = Cache.open(
+            config.cache,
+            config.cache_size_bytes,
+            files=config.options.cache_files,
+            free_bytes=config.options.free_bytes,
+            more=[Path(each) for each in config.options.more_caches],
+        )
+        self._upkeep = Upkeep(self._cache)
         self._table = InodeTable.open(self._cache.layout.inodes)
         self._client = Client(config.catalog, config.token, timeout_s=STALL_S)
         self._fetcher = Fetcher(self._client, Counters())
@@ -58,8 +67,10 @@ class Node:
         self._warming = Warming(Means(self._tree, self._reader, self._cache, supply, bandwidth))
         self.reader: Reader = self._warming.watched(self._reader)
         self._materialiser = Materialiser(
-            config.options, config.mountpoint, self._cache, Keeping(self._cache), self._tree, self.opened
+            config.options, config.mountpoint, self._cache, self._cache, self._tree, self.opened
         )
+        self._cache.before_evict.append(self._materialiser.want_room)
+        self._cache.before_removal.append(self._materialiser.undo)
         self._ledger = Ledger(
             self._cache.layout.root / "spool",
             self._client,
@@ -71,7 +82,8 @@ class Node:
             self._materialiser.note_open,
             self._warming.opened,
         )
-        self._work: dict[str, Work] = {**self._warming.work()}
+        orders = CacheOrders(self._cache, self._tree, self._materialiser.tier_of)
+        self._work: dict[str, Work] = {**self._warming.work(), **orders.work()}
         self._shrinkers: tuple[Callable[[], None], ...] = ()
         self._handling = Handling(
             config.options.withdraw,
@@ -90,6 +102,7 @@ class Node:
         self._materialiser.start()
         self._warming.start()
         self._ledger.start()
+        self._upkeep.start()
 
     def attach(self, kernel: Kernel) -> None:
         """See :meth:`mountd.interfaces.Stack.attach`."""
@@ -100,11 +113,11 @@ class Node:
         """See :meth:`mountd.interfaces.Stack.facts`."""
         standing = self._follower.standing()
         trouble = self._cache.failure()
-        more = {**dict(self._fetcher.counters.items()), "evictions": self._cache.evictions}
+        more = {**dict(self._fetcher.counters.items()), **self._upkeep.figures()}
         more.update(self._materialiser.figures())
         more.update(self._ledger.facts())
         return Facts(
-            self._cache.total_bytes,
+            self._cache.used_bytes,
             self._cache.limit_bytes,
             self._follower.trust.epoch,
             self._follower.trust.serial,
@@ -167,6 +180,7 @@ class Node:
         self._reader.close()
         self._table.close()
         self._client.close()
+        self._upkeep.close()
         self._cache.close()
 
 

@@ -1,12 +1,14 @@
-"""Where things lie in the cache folder, who may use it, and what it lies on.
+"""Where things lie in the cache's own folder, who may use it, and what it lies on.
 
 <cache>/                       0700, of the daemon's user; `lock`: one daemon per cache; `format`: version
-<cache>/objects/ab/<sha256>    sealed files: complete, verified, fsynced, renamed, 0444 (0400: not fsynced yet)
-<cache>/partial/<sha256>       sparse, with <sha256>.chunks: one byte per chunk
+<cache>/objects/, partial/, trees/, disk   as on every disk: :mod:`mountd.cache.disk`
 <cache>/manifests/<sha256>.arrow, <cache>/records/…   verified manifests and signed release records
-<cache>/index.sqlite           sizes and last use of objects; <cache>/names.sqlite: the last good feed state
+<cache>/index.sqlite           sizes, disks and last use of objects, pins
+<cache>/names.sqlite           the last good feed state
 <cache>/inodes                 which folder has which node id
 <cache>/trust.json             the catalog's key and the feed position last seen
+
+Format 1 had no other disks and no pins; it is brought to format 2 in place when it is opened.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
 import stat
 from pathlib import Path
 
+from mountd.cache.disk import Disk, Disks
 from openshelf.errors import OpenshelfError
 
-FORMAT = "1"
+FORMAT = "2"
+OLDER_FORMATS = frozenset({"1"})
 SEALED_MODE = 0o444
 UNSETTLED_MODE = 0o400
 """The mode of a small sealed file whose bytes may not be on the disk yet (:mod:`mountd.cache.settling`)."""
@@ -68,8 +73,8 @@ class Layout:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.lock = root / "lock"
+        self.disks = Disks(Disk(0, root))
         self.objects = root / "objects"
-        self._objects_name = str(self.objects)
         self.partial = root / "partial"
         self.manifests = root / "manifests"
         self.records = root / "records"
@@ -81,65 +86,94 @@ class Layout:
     @classmethod
     def prepare(cls, root: Path) -> Layout:
         """Make or check the folder: owner, mode 0700, format version. :class:`CacheError` says what is wrong."""
-        try:
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            state = root.stat()
-        except OSError as error:
-            raise CacheError(
-                "cache_unusable",
-                f"The cache {root} cannot be made: {error.strerror}",
-                "Choose a folder on a local disk with --cache.",
-            ) from error
-        if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.geteuid() or state.st_mode & 0o077:
-            raise CacheError(
-                "cache_not_private",
-                f"The cache {root} is open to others (mode {stat.S_IMODE(state.st_mode):04o}, owner {state.st_uid})",
-                f"Make it your own: chown {os.geteuid()} {root} && chmod 700 {root}.",
-            )
+        prepare_folder(root)
         layout = cls(root)
-        layout._check_format()
-        for folder in (layout.objects, layout.partial, layout.manifests, layout.records):
+        for folder in (layout.manifests, layout.records):
             folder.mkdir(mode=0o700, exist_ok=True)
         return layout
 
-    def _check_format(self) -> None:
-        marker = self.root / "format"
-        if marker.exists():
-            found = marker.read_text("ascii", "replace").strip()
-            if found != FORMAT:
-                raise CacheError(
-                    "cache_format",
-                    f"The cache {self.root} has format {found[:20]!r}; this version writes format {FORMAT!r}",
-                    "Use another --cache folder, or remove this one: everything in it can be fetched again.",
-                )
-            return
-        if self.objects.exists():
-            raise CacheError(
-                "cache_format",
-                f"The cache {self.root} has no format file",
-                "Use another --cache folder, or remove this one: everything in it can be fetched again.",
-            )
-        fresh = self.root / "format.new"
-        fresh.write_text(FORMAT + "\n", "ascii")
-        fresh.rename(marker)
-
     def object_path(self, sha256: bytes) -> Path:
-        """Where the sealed file with this digest lies."""
-        name = sha256.hex()
-        return self.objects / name[:2] / name
+        """Where the sealed file with this digest goes, and lies unless a disk was added since: ask
+        :meth:`mountd.cache.store.Cache.object_path` for where it is."""
+        return self.disks.home(sha256).object_path(sha256)
 
     def object_name(self, sha256: bytes) -> str:
         """The same as text, which is made in a tenth of the time: it is asked for at every open of a small file."""
-        name = sha256.hex()
-        return f"{self._objects_name}/{name[:2]}/{name}"
+        return self.disks.home(sha256).object_name(sha256)
 
     def partial_path(self, sha256: bytes) -> Path:
-        """Where the partial file with this digest lies."""
-        return self.partial / sha256.hex()
+        """Where the partial file with this digest goes."""
+        return self.disks.home(sha256).partial_path(sha256)
 
     def manifest_path(self, digest_hex: str) -> Path:
         """Where the verified manifest with this digest lies."""
         return self.manifests / f"{digest_hex}.arrow"
+
+
+def prepare_folder(root: Path) -> None:
+    """Make or check a folder for objects: owner, mode 0700, format version. Raises :class:`CacheError`."""
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state = root.stat()
+    except OSError as error:
+        raise CacheError(
+            "cache_unusable",
+            f"The cache {root} cannot be made: {error.strerror}",
+            "Choose a folder on a local disk with --cache.",
+        ) from error
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.geteuid() or state.st_mode & 0o077:
+        raise CacheError(
+            "cache_not_private",
+            f"The cache {root} is open to others (mode {stat.S_IMODE(state.st_mode):04o}, owner {state.st_uid})",
+            f"Make it your own: chown {os.geteuid()} {root} && chmod 700 {root}.",
+        )
+    _check_format(root)
+    for name in ("objects", "partial"):
+        (root / name).mkdir(mode=0o700, exist_ok=True)
+
+
+def _check_format(root: Path) -> None:
+    marker = root / "format"
+    if not marker.exists():
+        if (root / "objects").exists():
+            raise CacheError(
+                "cache_format",
+                f"The cache {root} has no format file",
+                "Use another --cache folder, or remove this one: everything in it can be fetched again.",
+            )
+        write_format(root)
+        return
+    found = marker.read_text("ascii", "replace").strip()
+    if found != FORMAT and found not in OLDER_FORMATS:
+        raise CacheError(
+            "cache_format",
+            f"The cache {root} has format {found[:20]!r}; this version writes format {FORMAT!r}",
+            "Use another --cache folder, or remove this one: everything in it can be fetched again.",
+        )
+
+
+def write_format(root: Path) -> None:
+    """Say that the folder is of this version's format. OSError."""
+    marker = root / "format"
+    if not marker.exists() or marker.read_text("ascii", "replace").strip() != FORMAT:
+        _replace_text(marker, FORMAT)
+
+
+def identity(root: Path) -> str:
+    """The identity of a disk's folder, 16 hexadecimal digits, made when it has none. OSError."""
+    path = root / "disk"
+    found = path.read_text("ascii", "replace").strip() if path.exists() else ""
+    if len(found) != 16 or not set(found) <= set("0123456789abcdef"):
+        found = secrets.token_hex(8)
+        _replace_text(path, found)
+    return found
+
+
+def _replace_text(path: Path, text: str) -> None:
+    """Give ``path`` one line of text, whole or not at all."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(text + "\n", "ascii")
+    fresh.rename(path)
 
 
 def filesystem_type(path: Path, mountinfo: str | None = None) -> str:

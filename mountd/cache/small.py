@@ -18,8 +18,7 @@ from mountd.cache.index import Index
 from mountd.cache.layout import UNSETTLED_MODE, Layout
 from mountd.cache.partial import disk_bytes
 from mountd.cache.room import Room
-from mountd.cache.settling import Settling
-from mountd.cache.trouble import Trouble
+from mountd.cache.settlings import Settlings
 from mountd.rows import PackedFile
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -39,13 +38,13 @@ class Entered:
 class SmallFiles:
     """The way of small files into one cache. Thread-safe; each run belongs to one thread."""
 
-    def __init__(self, layout: Layout, index: Index, room: Room, trouble: Trouble, settling: Settling) -> None:
+    def __init__(self, layout: Layout, index: Index, room: Room, settling: Settlings) -> None:
         self.arriving: set[bytes] = set()
         """Files that have a row, and perhaps a name, but not all their bytes yet."""
         self._layout = layout
         self._index = index
         self._room = room
-        self._trouble = trouble
+        self._trouble = room.trouble
         self._settling = settling
 
     def missing(self, files: Sequence[PackedFile]) -> Sequence[PackedFile]:
@@ -68,16 +67,16 @@ class SmallFiles:
             with room.lock:
                 for sha256 in self._index.known_among(list(sizes)):
                     del sizes[sha256]
-                rows = [(sha256, disk_bytes(size)) for sha256, size in sizes.items()]
-                needed = sum(taken for _, taken in rows)
+                home, run = room.disks.home, list(sizes.items())
+                rows = [(sha256, disk_bytes(size), home(sha256).number) for sha256, size in run]
                 if not rows:
                     return Entered(frozenset(), token)
-                if not room.reserve(needed):
+                if not room.reserve_run(run):
                     return Entered(frozenset(), token, refused=True)
                 try:
                     self._index.enter(rows)
                 except sqlite3.Error:
-                    room.total_bytes -= needed
+                    room.give_back_run(run)
                     raise
                 room.unsettled.update(dict.fromkeys(sizes, token))
                 self.arriving.update(sizes)

@@ -26,6 +26,8 @@ from tests.support.shared_data import ROOT
 
 BIG = pattern(3 * CHUNK_BYTES + 12_345)
 HUGE_LIMIT = 1 << 40
+OWN_BYTES = MIB
+"""More than what an almost empty cache has beside its objects."""
 
 
 @pytest.fixture
@@ -250,7 +252,7 @@ def test_open_files_are_not_evicted_and_what_does_not_fit_comes_from_the_store(
     make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {f"{number}.bin": pattern(CHUNK_BYTES + number, number) for number in range(4)}
-    bench = make_bench(files, limit_bytes=2 * (CHUNK_BYTES + 8192 + 4096))
+    bench = make_bench(files, limit_bytes=2 * (CHUNK_BYTES + 8192 + 4096) + OWN_BYTES)
     handles = []
     for path in ("0.bin", "1.bin"):
         bench.read_all(path)
@@ -288,10 +290,10 @@ def test_a_full_disk_is_said_and_reads_go_on_from_the_store(make_bench: MakeBenc
 
 def test_opening_a_large_cache_scans_nothing(tmp_path: Path) -> None:
     cache = Cache.open(tmp_path / "cache", HUGE_LIMIT)
-    cache._index._db.execute("BEGIN")
+    cache.index._db.execute("BEGIN")
     for number in range(200_000):
-        cache._index.put(number.to_bytes(32, "big"), 4096, sealed=True)
-    cache._index._db.execute("COMMIT")
+        cache.index.put(number.to_bytes(32, "big"), 4096, sealed=True)
+    cache.index._db.execute("COMMIT")
     cache.close()
     started = time.monotonic()
     cache = Cache.open(tmp_path / "cache", HUGE_LIMIT)

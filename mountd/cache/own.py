@@ -1,0 +1,41 @@
+"""What lies in the cache's folders beside objects and partial files, and counts against the limits too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from mountd.cache.disk import Disk
+
+_BLOCK = 512
+
+
+def measure(disks: Iterable[Disk]) -> tuple[int, int]:
+    """Bytes on disk and number of all files and folders that are not objects, partial files or links of objects."""
+    size = files = 0
+    for disk in disks:
+        counted = {os.fspath(disk.objects), os.fspath(disk.partial), os.fspath(disk.trees)}
+        size_here, files_here = _walk(disk.root, counted)
+        size, files = size + size_here, files + files_here
+    return size, files
+
+
+def _walk(root: Path, folders_only: set[str]) -> tuple[int, int]:
+    size, files = root.stat().st_blocks * _BLOCK, 1
+    waiting = [(os.fspath(root), False)]
+    while waiting:
+        folder, bare = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    deeper = entry.is_dir(follow_symlinks=False)
+                    if not deeper and bare:
+                        continue
+                    if deeper:
+                        waiting.append((entry.path, bare or entry.path in folders_only))
+                    size += entry.stat(follow_symlinks=False).st_blocks * _BLOCK
+                    files += 1
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # removed meanwhile
+    return size, files
