@@ -20,8 +20,8 @@ log = logging.getLogger("openshelf.mount.materialise")
 PAUSE_S = 0.01
 """After a reading of the queue, events gather for this long; the first after a rest is read at once, while a
 short-lived process still lives."""
-UNKNOWN_UID = -1
-"""The owner of a process that has ended meanwhile."""
+UNKNOWN_UID = 65534
+"""The owner of a process that has ended meanwhile: nobody, as the kernel calls users that it cannot show."""
 
 Folder = tuple[ReleaseTree, bytes]
 """A marked folder: its release, and its path with a ``/`` at the end (empty for the release's own)."""

@@ -18,6 +18,7 @@ class RealMount:
     def __init__(
         self, base: Path, url: str, token: str, *, transport: str = "auto", size: str = "10G", **env: str
     ) -> None:
+        self.url, self.token = url, token
         self.mountpoint = base / "public"
         self.cache = base / "cache"
         self.mountpoint.mkdir(exist_ok=True, parents=True)
