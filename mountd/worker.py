@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mountd.duties import Identity
+from mountd.duties import Identity, status
 from mountd.handover import Program
 from mountd.interfaces import MountConfig, NoKernel, Stack
 from mountd.kernel.channel import Channel
@@ -71,6 +71,8 @@ def run(post: Post, *, first: bool) -> int:
         return EXIT_NOTHING_TO_SERVE
     if post.work_listener is not None:
         WorkServer(post.work_listener, stack.work()).start()
+    if post.config.options.metrics:
+        _serve_metrics(post)
     try:
         if post.identity.transport == "libfuse":
             return _serve_libfuse(post, stack, supervisor)
@@ -78,6 +80,15 @@ def run(post: Post, *, first: bool) -> int:
     finally:
         stack.close()
         os.close(supervisor)
+
+
+def _serve_metrics(post: Post) -> None:
+    from mountd import metrics
+
+    def now() -> dict[str, Any]:
+        return status(post.identity, post.state, supervisor_pid=post.supervisor_pid, worker_pid=os.getpid())
+
+    metrics.serve(post.config.options.metrics, now)
 
 
 def _be_a_fair_victim(oom_score_adj: str) -> None:

@@ -113,7 +113,7 @@ def mount(
             }
         ),
     )
-    windows.parse(config.options.bandwidth)
+    _check_options(config.options)
     _require_token(chosen)
     refuse_nesting(config.mountpoint, config.cache)  # before anything is created in the one or the other
     orders = Orders(config, transport.value, foreground)
@@ -132,6 +132,15 @@ def mount(
         say(f"warning: no passthrough: {state['passthrough_reason']}")
     if not state["online"]:
         say(f"warning: offline, from the last good state: {state['reason'] or 'the catalog cannot be reached'}")
+
+
+def _check_options(chosen: options.Options) -> None:
+    """UsageError for what only its user can read, now rather than in the daemon's log."""
+    windows.parse(chosen.bandwidth)
+    if chosen.metrics:
+        from mountd.metrics import address
+
+        address(chosen.metrics)
 
 
 def _require_token(chosen: settings.Settings) -> None:

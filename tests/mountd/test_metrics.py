@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import socket
+import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mountd.metrics import address, serve
 from openshelf.errors import UsageError
+from tests.support.plain_mount import PlainMount
 
 STATUS = {
     "mountpoint": "/public",
@@ -81,3 +84,23 @@ def test_an_address_that_is_none_is_named(text: str) -> None:
 
 def test_an_ipv6_host_stands_in_brackets() -> None:
     assert address("[::1]:9469") == ("::1", 9469)
+
+
+def test_a_mount_answers_prometheus_and_its_next_worker_too(tmp_path: Path) -> None:
+    port = free_port()
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a.txt").write_bytes(b"a")
+    with PlainMount(tmp_path, source, metrics=f"127.0.0.1:{port}") as mount:
+        assert (mount.mountpoint / "a.txt").read_bytes() == b"a"
+        assert scrape(port)["openshelf_mount_opens_total", (("tier", "passthrough"),)] == 1
+        killed = mount.kill_worker()
+        mount.wait_for_worker(other_than=killed)
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                assert scrape(port)["openshelf_mount_restarts_total", ()] == 1
+                break
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)

@@ -16,6 +16,7 @@ from typing import Any
 from mountd import control
 from mountd.interfaces import MountConfig
 from mountd.kernel.mounting import mounted_at, unmount
+from mountd.options import Options
 from tests.support.service_manager import StandInManager
 from tests.support.shared_data import ROOT
 
@@ -26,7 +27,17 @@ class PlainMount:
     """A folder mounted through the real supervisor and worker; unmounted and ended when the block is left."""
 
     def __init__(
-        self, base: Path, source: Path, *, passthrough: bool = True, resend: bool = True, cache: Path | None = None
+        self,
+        base: Path,
+        source: Path,
+        *,
+        passthrough: bool = True,
+        resend: bool = True,
+        cache: Path | None = None,
+        memory_bytes: int = 1 << 30,
+        hung_after_s: float = 60.0,
+        files: int = 0,
+        metrics: str = "",
     ) -> None:
         self.source = source
         self.mountpoint = base / "mnt"
@@ -36,7 +47,14 @@ class PlainMount:
             folder.mkdir(parents=True, exist_ok=True)
         self.state: dict[str, Any] = {}
         self._manager: StandInManager | None = None
-        self._options: dict[str, Any] = {"passthrough": passthrough, "resend": resend}
+        self._options: dict[str, Any] = {
+            "passthrough": passthrough,
+            "resend": resend,
+            "memory_bytes": memory_bytes,
+            "hung_after_s": hung_after_s,
+            "files": files,
+            "metrics": metrics,
+        }
 
     def as_user(self, uid: int) -> PlainMount:
         """Let the daemon run as ``uid``: it mounts through fusermount3, and its socket lies in ``base/run``."""
@@ -129,10 +147,10 @@ class PlainMount:
 
 def _daemon(options: dict[str, Any]) -> int:
     import logging
+    import resource
 
-    from mountd import handover
+    from mountd import handover, supervisor
     from mountd.shared_state import LAYOUT
-    from mountd.supervisor import Supervisor
     from mountd.systemd import ServiceManager
     from tests.support.plain_tree import PlainStack
 
@@ -146,9 +164,20 @@ def _daemon(options: dict[str, Any]) -> int:
         os.setgroups([])
         os.setgid(options["uid"])
         os.setuid(options["uid"])
-    config = MountConfig(Path(options["mountpoint"]), Path(options["cache"]), 1 << 30, "http://127.0.0.1:1", None, None)
+    config = MountConfig(
+        Path(options["mountpoint"]),
+        Path(options["cache"]),
+        1 << 30,
+        "http://127.0.0.1:1",
+        None,
+        None,
+        Options(memory_bytes=options["memory_bytes"], metrics=options["metrics"]),
+    )
     os.chdir("/")
-    return Supervisor(
+    supervisor.HUNG_AFTER_S = options["hung_after_s"]
+    if options["files"]:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (options["files"], options["files"]))
+    return supervisor.Supervisor(
         config,
         lambda config: PlainStack(Path(options["source"]), Path(options["marks"]), config),
         lambda told: print(json.dumps(told), flush=True),
