@@ -66,11 +66,10 @@ class Node:
         bandwidth = windows.parse(config.options.bandwidth)
         self._warming = Warming(Means(self._tree, self._reader, self._cache, supply, bandwidth))
         self.reader: Reader = self._warming.watched(self._reader)
-        self._materialiser = Materialiser(
-            config.options, config.mountpoint, self._cache, self._cache, self._tree, self.opened
-        )
+        self._materialiser = Materialiser(config.options, config.mountpoint, self._cache, self._tree, self.opened)
         self._cache.before_evict.append(self._materialiser.want_room)
         self._cache.before_removal.append(self._materialiser.undo)
+        self._cache.damaged.append(self._materialiser.note_damage)
         self._ledger = Ledger(
             self._cache.layout.root / "spool",
             self._client,
@@ -84,7 +83,7 @@ class Node:
         )
         orders = CacheOrders(self._cache, self._tree, self._materialiser.tier_of)
         self._work: dict[str, Work] = {**self._warming.work(), **orders.work()}
-        self._shrinkers: tuple[Callable[[], None], ...] = ()
+        self._shrinkers: tuple[Callable[[], None], ...] = (supply.memory.clear,)
         self._handling = Handling(
             config.options.withdraw,
             config.mountpoint,

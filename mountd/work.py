@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,6 +19,9 @@ from openshelf.errors import OpenshelfError, UsageError
 _logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 16
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+_PAUSE_S = 0.2
+"""Before a connection is accepted again that could not be for want of descriptors or memory."""
 _PATIENCE_S = 10.0
 """How long a client may take to send its command, and to take a report."""
 
@@ -42,8 +47,11 @@ class WorkServer:
                 connection, _ = self._listener.accept()
             except BlockingIOError:
                 continue
-            except OSError:
-                return  # the mount has ended
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    return  # the mount has ended
+                time.sleep(_PAUSE_S)
+                continue
             self._places.acquire()
             threading.Thread(target=self._serve, args=(connection,), name="command", daemon=True).start()
 

@@ -28,6 +28,12 @@ class ChunkMemory:
                 self._chunks.move_to_end(key)
             return data
 
+    def clear(self) -> None:
+        """Let all of them go; they are fetched again when needed."""
+        with self._lock:
+            self._chunks.clear()
+            self._bytes = 0
+
     def put(self, key: Key, data: bytes) -> None:
         """Keep a verified chunk, at the cost of the least recently used ones."""
         with self._lock:

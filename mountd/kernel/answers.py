@@ -60,6 +60,16 @@ class Pipe:
         os.close(self.sink)
 
 
+def _pipe_if_any() -> Pipe | None:
+    """A pipe, or None when this process has no descriptors left: then the bytes are copied."""
+    try:
+        return Pipe.open()
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        return None
+
+
 def largest_read_bytes() -> int:
     """The largest READ that the kernel should ask for: a power of two whose answer can be spliced."""
     pipe = Pipe.open()
@@ -94,8 +104,8 @@ class Answerer:
         """Answer with bytes of a file; False when nobody waits for them any more. Raises OSError (EIO) when the file
         is shorter than it should be: nothing has been answered then."""
         if found.length >= SPLICE_FROM_BYTES:
-            pipe = self._pipe = self._pipe or Pipe.open()
-            if found.length <= pipe.most_bytes:
+            pipe = self._pipe = self._pipe or _pipe_if_any()
+            if pipe is not None and found.length <= pipe.most_bytes:
                 return self._splice(unique, found, pipe)
         return self._copied(unique, found)
 

@@ -107,7 +107,12 @@ class Channel:
         """Let another thread receive, a new one when all are busy."""
         with self._lock:
             if self._waiting == 0 and len(self._threads) < SLOTS:
-                self._add_thread(answer_left_over=False)
+                try:
+                    self._add_thread(answer_left_over=False)
+                except RuntimeError as error:
+                    # No memory or too many threads: those there are take their turns.
+                    self._threads.pop()
+                    _logger.warning("a further thread cannot be started: %s", error)
         self._receiving.release()
 
     def _serve(self, request: Request, answerer: Answerer) -> None:

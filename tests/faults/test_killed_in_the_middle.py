@@ -25,6 +25,31 @@ HASH_SCRIPT = (
     "import hashlib, sys; print(hashlib.file_digest(open(sys.argv[1], 'rb', buffering=0), 'sha256').hexdigest())"
 )
 
+READERS = 16
+STORM_S = 12.0
+CHECKING_READER = """
+import mmap, os, random, sys, time
+path, way, lasts_s, seed = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
+chance = random.Random(seed)
+until = time.monotonic() + lasts_s
+checked = 0
+while checked == 0 or time.monotonic() < until:
+    with open(path, "rb", buffering=0) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        mapping = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if way == "mmap" else None
+        for _ in range(20):
+            start = chance.randrange(size >> 20) << 20
+            data = mapping[start : start + 65536] if mapping else os.pread(stream.fileno(), 65536, start)
+            assert data == start.to_bytes(8, "big") * 8192, start
+            checked += 1
+            time.sleep(0.002)
+        if mapping:
+            mapping.close()
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+print(checked)
+"""
+"""Random places of the file, by read or by mapping, each compared with what must stand there."""
+
 
 def write_numbers(path: Path, size_bytes: int) -> str:
     """Fill ``path`` with content that depends on the position; returns its SHA-256."""
@@ -82,6 +107,38 @@ def test_a_reader_never_sees_the_worker_die(big: tuple[Shelf, str], passthrough:
     after = shelf.status(point)
     assert after["supervisor_pid"] == status["supervisor_pid"]
     assert after["restarts"] >= 15
+    shelf.umount(point)
+
+
+@pytest.mark.parametrize("passthrough", ["1", "0"])
+def test_sixteen_readers_and_mappings_never_see_the_worker_die(big: tuple[Shelf, str], passthrough: str) -> None:
+    shelf, _ = big
+    name = f"storm-{passthrough}"
+    point = shelf.mount(name, OPENSHELF_PASSTHROUGH=passthrough)
+    path = point / "datasets" / "big" / "numbers" / "1.0" / "numbers.bin"
+    status = shelf.status(point)
+    readers = [
+        subprocess.Popen(
+            [sys.executable, "-c", CHECKING_READER, str(path), ("read", "mmap")[number % 2], str(STORM_S), str(number)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for number in range(READERS)
+    ]  # fmt: skip
+    killed: set[int] = set()
+    until = time.monotonic() + STORM_S
+    while time.monotonic() < until:
+        for worker in workers_of(status["supervisor_pid"]):
+            os.kill(worker, signal.SIGKILL)
+            killed.add(worker)
+        time.sleep(0.6)
+    for reader in readers:
+        output, said = reader.communicate(timeout=120)
+        assert (reader.returncode, said) == (0, "")
+        assert int(output) >= 20
+    assert len(killed) >= 10
+    after = shelf.status(point)
+    assert after["supervisor_pid"] == status["supervisor_pid"]
+    assert after["read_errors"] == 0
     shelf.umount(point)
 
 

@@ -152,6 +152,8 @@ class PlainStack:
         self._marks = marks
         self._start_delay_s = start_delay_s
         self._closed = threading.Event()
+        self._replaceable: list[bytes] = []
+        self._hoarded: list[bytes] = []
 
     def start(self, *, resume: bool) -> None:
         time.sleep(self._start_delay_s)
@@ -178,7 +180,7 @@ class PlainStack:
         pass
 
     def work(self) -> Mapping[str, Work]:
-        return {"count": self._count}
+        return {"count": self._count, "hoard": self._hoard}
 
     def _count(self, arguments: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """Reports the numbers up to ``to``, for tests of the worker's socket."""
@@ -187,7 +189,14 @@ class PlainStack:
         yield {"worker_pid": os.getpid()}
 
     def shrink(self) -> None:
-        pass
+        self._replaceable.clear()
+
+    def _hoard(self, arguments: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """Takes up ``mib`` of memory, which :meth:`shrink` gives back or (``for_good``) nothing does."""
+        kept = self._hoarded if arguments.get("for_good") else self._replaceable
+        for _ in range(int(arguments["mib"])):
+            kept.append(b"\x01" * (1 << 20))
+        yield {"worker_pid": os.getpid()}
 
     def close(self) -> None:
         self._closed.set()

@@ -1,0 +1,191 @@
+"""What would end other daemons: no memory, no descriptors, a worker that hangs. Readers notice nothing, or an errno."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mountd import control
+from mountd.kernel.mounting import mounted_at
+from mountd.memory import Memory, anonymous_bytes, standing
+from tests.support.plain_mount import PlainMount
+from tests.support.releases import pattern
+
+MIB = 1 << 20
+LARGE = pattern(16 * MIB, 3)
+SMALL = 200
+READER = """
+import os, sys, time
+expected = open(sys.argv[2], "rb").read()
+until = time.monotonic() + float(sys.argv[3])
+while time.monotonic() < until:
+    with open(sys.argv[1], "rb", buffering=0) as stream:
+        found = b"".join(iter(lambda: stream.read(1 << 18), b""))
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    assert found == expected, "other bytes"
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("source")
+    (folder / "large").write_bytes(LARGE)
+    for number in range(SMALL):
+        (folder / f"small-{number:03d}").write_bytes(b"%d" % number * 100)
+    return folder
+
+
+@contextlib.contextmanager
+def served_readers(mount: PlainMount, lasts_s: float) -> Iterator[None]:
+    """Two readers of a served file go on for so long, and see nothing but its bytes."""
+    (mount.marks / "large.partial").touch()
+    arguments = [
+        sys.executable,
+        "-c",
+        READER,
+        str(mount.mountpoint / "large"),
+        str(mount.source / "large"),
+        str(lasts_s),
+    ]
+    readers = [subprocess.Popen(arguments) for _ in range(2)]
+    yield
+    assert [reader.wait(timeout=60) for reader in readers] == [0, 0]
+
+
+def wait(condition: Callable[[], bool], mount: PlainMount, timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, mount.said()
+        time.sleep(0.05)
+
+
+def hoard(mount: PlainMount, mib: int, *, for_good: bool) -> None:
+    """Let the worker take memory; it may die of it."""
+    with contextlib.suppress(control.ControlError):
+        list(control.order(mount.mountpoint, "hoard", mib=mib, for_good=for_good))
+
+
+def test_memory_that_can_be_given_back_is_and_what_cannot_ends_the_worker(source: Path, tmp_path: Path) -> None:
+    with PlainMount(tmp_path, source, memory_bytes=250 * MIB) as mount, served_readers(mount, 14):
+        worker = mount.status()["worker_pid"]
+        own = Path(f"/proc/{worker}/status")
+        hoard(mount, 300, for_good=False)
+        wait(lambda: "after letting go" in mount.said() and anonymous_bytes(own) < 200 * MIB, mount)
+        assert mount.status()["worker_pid"] == worker
+        hoard(mount, 300, for_good=True)
+        wait(lambda: mount.status()["restarts"] == 1, mount)
+        assert "are more than the limit" in mount.said()
+        fresh = mount.wait_for_worker(worker)
+        assert anonymous_bytes(Path(f"/proc/{fresh}/status")) < 200 * MIB
+    assert "read_errors" in mount.state
+
+
+def test_a_worker_that_the_kernel_kills_for_memory_is_replaced(source: Path, tmp_path: Path) -> None:
+    with PlainMount(tmp_path, source, memory_bytes=0) as mount, memory_group(200 * MIB) as group:
+        worker = mount.status()["worker_pid"]
+        for pid in (mount.process.pid, worker):  # both, as in the unit: the kernel chooses
+            (group / "cgroup.procs").write_text(str(pid))
+        with served_readers(mount, 6):
+            hoard(mount, 400, for_good=True)
+            wait(lambda: mount.status()["restarts"] == 1, mount)
+            state = mount.status()
+            assert "was killed by signal 9" in mount.said()
+            assert state["supervisor_pid"] == mount.process.pid
+            assert mount.wait_for_worker(worker) != worker
+
+
+@contextlib.contextmanager
+def memory_group(limit_bytes: int) -> Iterator[Path]:
+    """A control group with a limit of memory, of either version; it must be empty at the end, or is left to its end."""
+    newer = Path("/sys/fs/cgroup/cgroup.controllers")
+    if newer.exists() and "memory" in newer.read_text().split():
+        parent, file = Path("/sys/fs/cgroup"), "memory.max"
+        (parent / "cgroup.subtree_control").write_text("+memory")
+    else:
+        parent, file = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+    group = parent / f"openshelf-test-{os.getpid()}"
+    group.mkdir()
+    (group / file).write_text(str(limit_bytes))
+    try:
+        yield group
+    finally:
+        for pid in (group / "cgroup.procs").read_text().split():
+            (parent / "cgroup.procs").write_text(pid)
+        group.rmdir()
+
+
+def test_a_worker_without_descriptors_refuses_opens_with_the_errno_and_recovers(source: Path, tmp_path: Path) -> None:
+    with PlainMount(tmp_path, source, passthrough=False, files=80) as mount:
+        held = []
+        refused: set[int] = set()
+        for number in range(SMALL):
+            try:
+                held.append(os.open(mount.mountpoint / f"small-{number:03d}", os.O_RDONLY))
+            except OSError as error:
+                refused.add(error.errno)
+        assert refused <= {errno.EMFILE, errno.ENFILE}
+        assert refused, "the limit was not reached"
+        assert len(held) > 20
+        assert [os.read(descriptor, 2) for descriptor in held[:3]] == [b"00", b"11", b"22"]
+        waiting = control.order(mount.mountpoint, "count", to=2)  # its socket has no descriptor either, for now
+        for descriptor in held:
+            os.close(descriptor)
+        assert [report.get("number") for report in waiting] == [0, 1, None]
+        for number in range(SMALL):
+            assert (mount.mountpoint / f"small-{number:03d}").read_bytes() == b"%d" % number * 100
+        (mount.marks / "large.partial").touch()
+        assert (mount.mountpoint / "large").read_bytes() == LARGE
+        assert mount.status()["restarts"] == 0
+
+
+def test_a_worker_without_a_sign_of_life_is_replaced_and_its_readers_served(source: Path, tmp_path: Path) -> None:
+    with PlainMount(tmp_path, source, hung_after_s=2.0) as mount:
+        worker = mount.status()["worker_pid"]
+        os.kill(worker, signal.SIGSTOP)
+        reader = subprocess.Popen(["cat", str(mount.mountpoint / "small-007")], stdout=subprocess.PIPE)
+        output, _ = reader.communicate(timeout=60)
+        assert output == b"7" * 100
+        assert mount.status()["restarts"] == 1
+        assert "no sign of life" in mount.said()
+        assert mount.status()["worker_pid"] != worker
+
+
+def test_a_busy_mount_stays_until_it_is_free_or_is_taken_away_lazily(source: Path, tmp_path: Path) -> None:
+    with PlainMount(tmp_path, source) as mount, (mount.mountpoint / "large").open("rb") as held:
+        with pytest.raises(control.ControlError, match="in use by"):
+            control.ask(mount.mountpoint, "unmount", lazy=False)
+        assert held.read(5) == LARGE[:5]
+        control.ask(mount.mountpoint, "unmount", lazy=True)
+        assert mounted_at(mount.mountpoint) is None
+        mount.process.poll()
+        assert held.read(5) == LARGE[5:10]
+        worker = int(Path(f"/proc/{mount.process.pid}/task/{mount.process.pid}/children").read_text().split()[0])
+        os.kill(worker, signal.SIGKILL)  # what is open goes on over a worker's death all the same
+        held.seek(8 * MIB)
+        assert held.read(5) == LARGE[8 * MIB : 8 * MIB + 5]
+
+
+@pytest.mark.parametrize(
+    ("used", "limit", "expected"),
+    [(79, 100, Memory.FINE), (80, 100, Memory.SHORT), (100, 100, Memory.SHORT), (101, 100, Memory.OVER)],
+)
+def test_memory_is_short_from_four_fifths_of_the_limit(used: int, limit: int, expected: Memory) -> None:
+    assert standing(used, limit) is expected
+    assert standing(used, 0) is Memory.FINE
+
+
+def test_anonymous_memory_is_what_a_process_wrote_itself(tmp_path: Path) -> None:
+    before = anonymous_bytes()
+    taken = b"\x01" * (64 * MIB)
+    assert anonymous_bytes() - before >= 60 * MIB
+    assert len(taken) == 64 * MIB
