@@ -76,6 +76,8 @@ def status(
         "reason": facts.get("reason", ""),
         "releases": facts.get("releases", 0),
         "open_files": facts.get("open_files", 0),
+        "worker_anonymous_bytes": facts.get("worker_anonymous_bytes", 0),
+        "memory_limit_bytes": facts.get("memory_limit_bytes", 0),
     }
 
 

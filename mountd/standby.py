@@ -86,7 +86,11 @@ class StandBy:
         state = self._around.state
         state.beat(os.getpid(), time.monotonic_ns())
         try:
-            state.publish(self._facts())
+            memory = {
+                "worker_anonymous_bytes": anonymous_bytes(),
+                "memory_limit_bytes": self._around.memory_bytes,
+            }
+            state.publish({**self._facts(), **memory})
         except OpenshelfError as error:
             _logger.error("the state cannot be reported: %s", error.line())
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from mountd import control
+from mountd.cli.status import _lines
 from mountd.kernel.mounting import mounted_at
 from mountd.memory import Memory, anonymous_bytes, standing
 from tests.support.plain_mount import PlainMount
@@ -189,3 +190,30 @@ def test_anonymous_memory_is_what_a_process_wrote_itself(tmp_path: Path) -> None
     taken = b"\x01" * (64 * MIB)
     assert anonymous_bytes() - before >= 60 * MIB
     assert len(taken) == 64 * MIB
+
+
+def test_status_counts_what_waits_and_shows_every_counter_in_its_group(source: Path, tmp_path: Path) -> None:
+    connections = Path("/sys/fs/fuse/connections")
+    mounted_here = not any(connections.iterdir())
+    if mounted_here:
+        subprocess.run(["mount", "-t", "fusectl", "none", str(connections)], check=True)
+    try:
+        with PlainMount(tmp_path, source, passthrough=False) as mount:
+            assert mount.status()["waiting"] == 0
+            (mount.marks / "large.slow").touch()
+            reader = subprocess.Popen(["cat", str(mount.mountpoint / "large")], stdout=subprocess.DEVNULL)
+            wait(lambda: mount.status()["waiting"] > 0, mount)
+            (mount.marks / "large.slow").unlink()
+            assert reader.wait(timeout=20) == 0
+            state = mount.status()
+    finally:
+        if mounted_here:
+            subprocess.run(["umount", str(connections)], check=True)
+    assert 0 < state["worker_anonymous_bytes"] < state["memory_limit_bytes"] == 1 << 30
+    more = {"bytes_fetched": 5 << 20, "evictions": 3, "ledger_waiting": 2, "something_new": 9, "chunk_latency_ms": 4}
+    lines = _lines({**state, **more})
+    for expected in ("network       fetched 5 MiB", "disk          evictions 3", "ledger        waiting 2"):
+        assert f"  {expected}" in lines
+    assert "  other         something new 9" in lines
+    assert "chunk latency" not in "".join(lines)
+    assert any("0 requests waiting" in line for line in lines)
