@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 
 # include/uapi/linux/fanotify.h
-_FAN_CLOEXEC, _FAN_NONBLOCK, _FAN_REPORT_DFID_NAME = 0x1, 0x2, 0xC00
+_FAN_CLOEXEC, _FAN_NONBLOCK, _FAN_UNLIMITED_MARKS, _FAN_REPORT_DFID_NAME = 0x1, 0x2, 0x20, 0xC00
 _FAN_MARK_ADD, _FAN_MARK_ONLYDIR = 0x1, 0x8
 _FAN_OPEN, _FAN_Q_OVERFLOW, _FAN_EVENT_ON_CHILD = 0x20, 0x4000, 0x0800_0000
 _METADATA = struct.Struct("=IBBHQii")
@@ -30,19 +30,19 @@ Opens = Iterator[tuple[bytes, bytes, int]]
 
 
 class Fanotify:
-    """A group of marks. Raises OSError where the kernel or the file system has none of this, or without root.
+    """A group of marks. Raises OSError where the kernel has none of this, or without root.
 
     The kernel's queue is bounded (``/proc/sys/fs/fanotify/max_queued_events``): who opens a file never waits for it,
     and a listener that is stopped costs no memory without end. ``lost`` counts how often the queue was full.
     """
 
     def __init__(self) -> None:
-        flags = _FAN_CLOEXEC | _FAN_NONBLOCK | _FAN_REPORT_DFID_NAME
+        flags = _FAN_CLOEXEC | _FAN_NONBLOCK | _FAN_UNLIMITED_MARKS | _FAN_REPORT_DFID_NAME
         self.descriptor = _checked(_libc().fanotify_init(flags, os.O_RDONLY))
         self.lost = 0
 
     def mark(self, folder: bytes) -> bytes:
-        """Watch a folder; the handle by which events name it."""
+        """Watch a folder; the handle by which events name it. Raises OSError where its file system has none."""
         mask = ctypes.c_uint64(_FAN_OPEN | _FAN_EVENT_ON_CHILD)
         flags = _FAN_MARK_ADD | _FAN_MARK_ONLYDIR
         _checked(_libc().fanotify_mark(self.descriptor, flags, mask, _AT_FDCWD, folder))

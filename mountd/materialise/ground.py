@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from mountd.cache.layout import is_overlay
+from mountd.cache.store import Cache
 from mountd.kernel.mounting import FILESYSTEM_TYPE, mounted_at
 from mountd.options import Options
 
@@ -15,12 +15,16 @@ _CAP_SYS_ADMIN = 21
 _PASSTHROUGH_SINCE = (6, 9)
 
 
-def why_not_materialised(options: Options, mountpoint: Path) -> str:
+def why_not_materialised(options: Options, mountpoint: Path, cache: Cache) -> str:
     """Why no release of the mount at ``mountpoint`` is materialised, for people; empty when they are."""
     if options.materialise == "no":
         return "it is switched off (materialise = no)"
     if options.ledger == "required":
         return "opens would be missed while a worker is replaced (ledger = required)"
+    if cache.overlay:
+        return "the cache lies on overlayfs"
+    if len(cache.layout.disks) > 1:
+        return "hard links cannot join the cache's several disks"
     if not may_mount():
         return "CAP_SYS_ADMIN is needed"
     present = mounted_at(mountpoint)
@@ -29,14 +33,14 @@ def why_not_materialised(options: Options, mountpoint: Path) -> str:
     return ""
 
 
-def has_passthrough(cache: Path) -> bool:
+def has_passthrough(cache: Cache) -> bool:
     """Whether the kernel reads sealed files of ``cache`` itself; the supervisor has tried it, this follows from why."""
     numbers = re.match(r"(\d+)\.(\d+)", os.uname().release)
     return (
         numbers is not None
         and (int(numbers[1]), int(numbers[2])) >= _PASSTHROUGH_SINCE
         and may_mount()
-        and not is_overlay(cache)
+        and not cache.overlay
         and os.environ.get("OPENSHELF_PASSTHROUGH") != "0"
     )
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+
 from catalog.manifest import BATCH_ROWS
 from mountd.cache.layout import SEALED_MODE
 from mountd.releases import MADE_MODE, RECORD_NAMES, ListedRelease
@@ -83,6 +85,12 @@ def build(
                 builder.make(name, b"", mtime_ns)
         builder.leave_all()
         return builder.folders, builder.inodes
+
+
+def holds(rows: Rows, sha256: bytes) -> bool:
+    """Whether a file of the release has this digest."""
+    wanted = np.frombuffer(sha256, np.uint8)
+    return any(bool((column == wanted).all(axis=1).any()) for column in rows.sha256_column())
 
 
 class _Builder:

@@ -13,13 +13,10 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
-
-import numpy as np
-import numpy.typing as npt
+from typing import Literal
 
 from catalog.names import ReleaseRef
 from mountd.cache.store import Cache
@@ -28,7 +25,7 @@ from mountd.materialise.binds import MounterGone
 from mountd.materialise.covers import Cover, Covers
 from mountd.materialise.fanotify import Fanotify
 from mountd.materialise.ground import has_passthrough, why_not_materialised
-from mountd.materialise.links import Incomplete, Stopped, Unsuitable, first_missing
+from mountd.materialise.links import Incomplete, Stopped, Unsuitable, first_missing, holds
 from mountd.materialise.opens import OpenWatch
 from mountd.materialise.trees import Trees, tree_name
 from mountd.options import Options
@@ -50,16 +47,6 @@ REST_S = 30.0
 UNDONE_WITHIN_S = 60.0
 
 Tier = Literal["materialised", "passthrough", "served"]
-
-
-class Keep(Protocol):
-    """What keeps the files of trees in the cache: removing only the cache's names of them would free no space."""
-
-    def protect(self, owner: str, digests: Sequence[npt.NDArray[np.uint8]]) -> None:
-        """Keep files, given as arrays of shape (files, 32), from eviction until :meth:`unprotect`."""
-
-    def unprotect(self, owner: str) -> None:
-        """Let the files of ``owner`` go."""
 
 
 @dataclass(slots=True, eq=False)
@@ -89,21 +76,20 @@ class Materialiser:
         options: Options,
         mountpoint: Path,
         cache: Cache,
-        keep: Keep,
         tree: MountTree,
         opened: Callable[[Opened], None],
     ) -> None:
         self._options = options
         self._mountpoint = mountpoint
         self._cache = cache
-        self._keep = keep
         self._tree = tree
         self._tell = opened
         self._most_inodes = _inode_budget(options, cache.layout.root)
-        self._plain: Tier = "passthrough" if has_passthrough(cache.layout.root) else "served"
+        self._plain: Tier = "passthrough" if has_passthrough(cache) else "served"
         self._known: dict[ReleaseRef, _Release] = {}
         self._used: deque[ReleaseRef] = deque()
         self._orders: deque[_Order] = deque()
+        self._damaged: deque[bytes] = deque()
         self._wake = threading.Event()
         self._closing = False
         self._names_changed = True
@@ -118,7 +104,7 @@ class Materialiser:
 
     def start(self) -> None:
         """Begin, when the tree shows what is listed; waits for nothing."""
-        self.reason = why_not_materialised(self._options, self._mountpoint)
+        self.reason = why_not_materialised(self._options, self._mountpoint, self._cache)
         if self.reason:
             log.info("Releases are not materialised: %s.", self.reason)
             self._remove_all()
@@ -137,6 +123,11 @@ class Materialiser:
     def want_room(self) -> None:
         """The cache is full: undo the release that was used least recently, soon."""
         self._room_wanted = True
+        self._wake.set()
+
+    def note_damage(self, sha256: bytes) -> None:
+        """The bytes of a cached file are not right any more: what has it as a link is undone, soon."""
+        self._damaged.append(sha256)
         self._wake.set()
 
     def undo(self, ref: ReleaseRef) -> None:
@@ -163,7 +154,7 @@ class Materialiser:
         return {
             "releases_materialised": len(self._covered()),
             "opens_materialised": 0 if watch is None else watch.count,
-            "opens_materialised_lost": 0 if watch is None else watch.lost,
+            "opens_lost": 0 if watch is None else watch.lost,
         }
 
     def close(self) -> None:
@@ -220,12 +211,14 @@ class Materialiser:
             if known is not None:
                 self._undo(covers, known)
             order.done.set()
+        while self._damaged:
+            self._undo_damaged(covers, self._damaged.popleft())
         if self._room_wanted:
             self._room_wanted = False
             self._make_room(covers)
         self._look_at_new()
         for known in list(self._known.values()):
-            if self._closing or self._names_changed or self._orders or self._room_wanted:
+            if self._closing or self._names_changed or self._orders or self._damaged or self._room_wanted:
                 return
             if known.cover is None and not known.unsuitable and time.monotonic() >= known.rest_until:
                 self._look(covers, known)
@@ -263,7 +256,7 @@ class Materialiser:
                 known.cover = covers.make(known.tree, most_inodes, lambda: self._must_stop(known))
             finally:
                 if known.cover is None:
-                    self._keep.unprotect(tree_name(known.tree.listed))
+                    self._cache.unprotect(tree_name(known.tree.listed))
             log.info("%s is materialised (%.1f s).", ref, time.monotonic() - started)
         except Incomplete as found:
             known.missing = found.row
@@ -289,15 +282,26 @@ class Materialiser:
     def _undo(self, covers: Covers, known: _Release) -> None:
         if known.cover is not None:
             covers.remove(known.cover)
-            self._keep.unprotect(known.cover.name)
+            self._cache.unprotect(known.cover.name)
             log.info("%s is not materialised any more.", known.tree.listed.ref)
         known.cover, known.missing = None, 0
         known.rest_until = time.monotonic() + REST_S
 
+    def _undo_damaged(self, covers: Covers, sha256: bytes) -> None:
+        for known in self._known.values():
+            if known.cover is not None and holds(known.tree.rows(), sha256):
+                log.warning("%s has the damaged file %s.", known.tree.listed.ref, sha256.hex())
+                self._undo(covers, known)
+
     def _make_room(self, covers: Covers) -> None:
-        """Undo the release that was used least recently, unless all are in use."""
+        """Undo the release that was used least recently, unless all are pinned or in use."""
         used = {} if self._watch is None else self._watch.last_open
-        last = {known: used.get(known.tree, known.cover.since) for known in self._known.values() if known.cover}
+        pinned = self._cache.pins.all()
+        last = {
+            known: max(known.cover.since, used.get(known.tree, 0.0))
+            for ref, known in self._known.items()
+            if known.cover is not None and str(ref) not in pinned
+        }
         idle = min(last, key=lambda known: last[known], default=None)
         if idle is not None and time.monotonic() - last[idle] > IDLE_S:
             self._undo(covers, idle)
@@ -305,14 +309,18 @@ class Materialiser:
     # -- small things
 
     def _open_watch(self) -> OpenWatch | None:
+        root = Trees(self._cache.layout).root
+        root.mkdir(mode=0o700, exist_ok=True)
         try:
-            return OpenWatch(Fanotify(), self._tell)
+            fanotify = Fanotify()
+            fanotify.mark(bytes(root))  # not every file system can be watched
+            return OpenWatch(fanotify, self._tell)
         except OSError as error:
             log.warning("Opens in materialised releases are not seen: fanotify is missing (%s).", error.strerror)
             return None
 
     def _protect(self, tree: ReleaseTree) -> None:
-        self._keep.protect(tree_name(tree.listed), tree.rows().sha256_column())
+        self._cache.protect(tree_name(tree.listed), tree.rows().sha256_column())
 
     def _covered(self) -> list[Cover]:
         return [known.cover for known in list(self._known.values()) if known.cover is not None]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -273,3 +275,34 @@ def test_opens_are_seen_in_every_namespace(shown: Shown) -> None:
     with Namespace("private") as private:
         private.run("sh", "-c", f"cat {shown.path}/images/*.jpg > /dev/null")
         wait_until(lambda: shown.mount.status()["opens_materialised"] >= before + 60)
+
+
+def test_evicted_by_order_its_files_are_freed_and_the_daemon_serves_it_again(shown: Shown) -> None:
+    shown.materialise()
+    mount = shown.mount
+    with Namespace("private") as private, Worker(shown) as inside:
+        answer = json.loads(mount.call("evict", str(mount.mountpoint), str(shown.ref), "--json").stdout)
+        assert answer["files"] > 0
+        assert not shown.is_bound()
+        assert not private.has(shown.path)
+        assert not [path for path in (mount.cache / "trees").iterdir() if path.name not in (".stage",)]
+        assert walk(shown.path)["images/007.jpg"][5] == FILES["images/007.jpg"]
+        assert private.run("cat", f"{shown.path}/data/空.txt") == ""
+        assert inside.ask("os.path.exists('/')") == "True"
+    shown.read_all()
+    rows = json.loads(mount.call("cache", "ls", str(mount.mountpoint), "--json").stdout)["releases"]
+    assert {row["tier"] for row in rows if row["release"] == str(shown.ref)} == {"passthrough"}
+
+
+def test_a_damaged_file_is_not_shown_any_longer(shown: Shown) -> None:
+    shown.materialise()
+    mount = shown.mount
+    digest = hashlib.sha256(FILES["images/001.jpg"]).hexdigest()
+    path = mount.cache / "objects" / digest[:2] / digest
+    times = path.stat()
+    with path.open("r+b") as stream:
+        stream.write(b"flipped")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    mount.call("cache", "verify", str(mount.mountpoint), "--json", check=False)
+    wait_until(lambda: (shown.path / "images" / "001.jpg").read_bytes() == FILES["images/001.jpg"])
+    assert not shown.is_bound()
