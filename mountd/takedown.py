@@ -50,7 +50,7 @@ def remove_unneeded(
         if not len(left):
             return NOTHING
     doomed = {bytes(digest) for digest in left}
-    sizes = {digest: withdrawn.file(row)[1] for row, digest in enumerate(_digests(withdrawn)) if digest in doomed}
+    sizes = {digest: withdrawn.entry(row).size for row, digest in enumerate(_digests(withdrawn)) if digest in doomed}
     removed = sum(_cut(cache, *each) for each in sizes.items()) if cut else cache.discard_all(doomed)
     return Removed(removed, sum(sizes.values()))
 
