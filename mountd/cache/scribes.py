@@ -34,8 +34,7 @@ class Scribe:
         descriptor = os.memfd_create("openshelf-pack", os.MFD_CLOEXEC)
         try:
             os.ftruncate(descriptor, memory_bytes)
-            self._map = mmap.mmap(descriptor, memory_bytes)
-            self.memory = memoryview(self._map)
+            self.memory = memoryview(mmap.mmap(descriptor, memory_bytes))
             self._connection, other = socket.socketpair()
             with other:
                 self._process = subprocess.Popen(
@@ -70,8 +69,6 @@ class Scribe:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self.memory.release()
-        self._map.close()
 
 
 class Scribes:

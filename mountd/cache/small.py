@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mountd.cache.index import Index
-from mountd.cache.layout import UNSETTLED_MODE, Layout
+from mountd.cache.layout import Layout
 from mountd.cache.partial import disk_bytes
 from mountd.cache.room import Room
+from mountd.cache.scribe import Order, write_new
 from mountd.cache.settlings import Settlings
 from mountd.rows import PackedFile
-
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,35 +84,37 @@ class SmallFiles:
             return Entered(frozenset(), token, refused=True)
         return Entered(frozenset(sizes), token)
 
+    def order(self, entered: Entered, each: PackedFile, start: int) -> Order | None:
+        """What a scribe is told to write an entered file, whose bytes lie from ``start`` on in its memory; None when
+        it was withdrawn or evicted meanwhile."""
+        if self._room.unsettled.get(each.sha256) is not entered.token:
+            return None
+        return self._layout.object_name(each.sha256), start, each.size, each.mtime_ns, each.blake3
+
+    def show(self, sha256: bytes) -> None:
+        """An entered file has been written: readers may have it."""
+        self.arriving.discard(sha256)
+
+    def give_up(self, sha256: bytes, code: int) -> None:
+        """An entered file could not be written, for the reason of the errno ``code``."""
+        self._room.discard(sha256)
+        self._trouble.note(OSError(code, os.strerror(code)))
+
     def write(self, entered: Entered, sha256: bytes, data: memoryview, mtime_ns: int) -> bool:
         """Write the checked bytes of one entered file, and show it; False when the disk refuses, or the file was
         withdrawn or evicted meanwhile."""
-        if self._room.unsettled.get(sha256) is not entered.token:
-            return False
         path = self._layout.object_name(sha256)
         try:
-            try:
-                descriptor = os.open(path, _NEW, UNSETTLED_MODE)
-            except FileNotFoundError:
-                Path(path).parent.mkdir(0o700, exist_ok=True)
-                descriptor = os.open(path, _NEW, UNSETTLED_MODE)
-            except FileExistsError:
-                with self._room.lock:
-                    if self._room.unsettled.get(sha256) is not entered.token:
-                        return False  # somebody else has brought it
-                    Path(path).unlink()  # without a row: left by a crash that took the index's last rows
-                descriptor = os.open(path, _NEW, UNSETTLED_MODE)
-            try:
-                if os.write(descriptor, data) != len(data):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                os.utime(descriptor, ns=(mtime_ns, mtime_ns))
-            finally:
-                os.close(descriptor)
+            # What lies there is of a scribe that was lost, or was left by a crash that took the index's last rows.
+            with self._room.lock:
+                if self._room.unsettled.get(sha256) is not entered.token:
+                    return False
+                Path(path).unlink(missing_ok=True)
+            write_new(path, data, mtime_ns)
         except OSError as error:
-            self._room.discard(sha256)
-            self._trouble.note(error)
+            self.give_up(sha256, error.errno or errno.EIO)
             return False
-        self.arriving.discard(sha256)
+        self.show(sha256)
         return True
 
     def finish(self, entered: Entered, written: Iterable[bytes]) -> None:

@@ -12,15 +12,18 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from blake3 import blake3
 
 from catalog.manifest import PACK_FILE_BYTES
 from mountd.cache.partial import FileSpec
+from mountd.cache.scribes import Scribes
 from mountd.cache.small import Entered
 from mountd.cache.store import Cache
+from mountd.fetch.desk import Desk, memory_bytes
 from mountd.fetch.fetcher import Fetcher, FetchFailed
 from mountd.fetch.memory import ChunkMemory
 from mountd.rows import PackedFile
@@ -68,6 +71,7 @@ class _Stream:
 
     coming: set[bytes] | None = None
     position: int = 0
+    wrong: int = 0
     thread: threading.Thread | None = None
 
     def brings(self, sha256: bytes) -> bool:
@@ -80,7 +84,6 @@ class _Group:
 
     files: Sequence[PackedFile]
     entered: Entered
-    written: list[bytes] = field(default_factory=list)
 
 
 class Packs:
@@ -90,6 +93,7 @@ class Packs:
         self._cache = cache
         self._fetcher = fetcher
         self._memory = memory
+        self._scribes = Scribes(memory_bytes(PACK_FILE_BYTES + PART_BYTES))
         self._changed = threading.Condition()
         self._streams: dict[bytes, _Stream] = {}
         self._waited: Counter[bytes] = Counter()
@@ -143,6 +147,7 @@ class Packs:
         end = time.monotonic() + _STOP_S
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
+        self._scribes.close()
 
     # -- what a pack's own thread does
 
@@ -167,7 +172,7 @@ class Packs:
         """What to ask for, one request each: from the touched file on, then what lies before it."""
         assert place.pack is not None
         files = place.pack()
-        missing = self._cache.small.missing(files)
+        missing = _apart(self._cache.small.missing(files))
         at = next((index for index, each in enumerate(missing) if each.sha256 == touched), None)
         if at is None:
             return
@@ -202,42 +207,59 @@ class Packs:
         start, length = run[0].offset, _end(run[-1]) - run[0].offset
         groups = _groups(run)
         group: _Group | None = None
-        wrong = 0
+        desk = Desk(self._cache.small, self._scribes, partial(self._came, stream), partial(self._is_wrong, stream))
         try:
             with closing(self._contents(stored, start, length, run)) as contents:
-                for each, data in contents:
-                    if group is None or each.offset >= _end(group.files[-1]):
-                        if group is not None:
-                            self._cache.small.finish(group.entered, group.written)
-                            if self._stopped or group.entered.refused:
-                                return False
-                        group = self._enter(next(groups))
-                    wrong += not self._keep(group, each, data)
-                    if wrong > MOST_WRONG:
+                for files, position, data in contents:
+                    while files:
+                        if group is None or files[0].offset >= _end(group.files[-1]):
+                            if group is not None:
+                                desk.finish(group.entered)
+                                if group.entered.refused:
+                                    return False
+                            group = self._enter(next(groups))
+                        here = [each for each in files if each.offset < _end(group.files[-1])]
+                        files = files[len(here) :]
+                        self._put(stream, desk, group, here, position, data)
+                    if self._stopped or stream.wrong > MOST_WRONG:
                         return False
-                    self._came(stream, each)
         finally:
             if group is not None:
-                self._cache.small.finish(group.entered, group.written)
+                desk.finish(group.entered)
+            desk.close()
         return True
 
     def _enter(self, files: Sequence[PackedFile]) -> _Group:
         return _Group(files, self._cache.small.enter([(each.sha256, each.size) for each in files]))
 
-    def _keep(self, group: _Group, each: PackedFile, data: memoryview) -> bool:
-        """Check a file and put it where readers find it; False when its bytes are wrong."""
-        entered = each.sha256 in group.entered.digests
-        if not entered and not group.entered.refused:
-            return True  # it is there already
-        if blake3(data).digest() != each.blake3:
-            self._fetcher.counters.add("chunks_corrupt")
-            log.warning("File %s came with wrong bytes in its pack.", each.sha256.hex())
-            return False
-        if entered and self._cache.small.write(group.entered, each.sha256, data, each.mtime_ns):
-            group.written.append(each.sha256)
-        elif group.entered.refused or each.sha256 in self._waited:
-            self._memory.put((each.sha256, 0), bytes(data))
-        return True
+    def _put(
+        self, stream: _Stream, desk: Desk, group: _Group, files: Sequence[PackedFile], position: int, data: memoryview
+    ) -> None:
+        """Put files of one group, whose bytes lie in ``data`` (from byte ``position`` of the pack on), where readers
+        find them: in the cache, or in memory when it refuses them."""
+        entered = group.entered
+        if not entered.refused:
+            wanted = [each for each in files if each.sha256 in entered.digests]
+            if wanted:
+                desk.put(entered, wanted, position, data)
+            if len(wanted) < len(files):  # the others are there already
+                for each in files:
+                    if each.sha256 not in entered.digests:
+                        self._came(stream, each)
+            return
+        for each in files:
+            content = data[each.offset - position : _end(each) - position]
+            if blake3(content).digest() == each.blake3:
+                self._memory.put((each.sha256, 0), bytes(content))
+                self._came(stream, each)
+            else:
+                self._is_wrong(stream, each)
+
+    def _is_wrong(self, stream: _Stream, each: PackedFile) -> None:
+        stream.wrong += 1
+        self._fetcher.counters.add("chunks_corrupt")
+        log.warning("File %s came with wrong bytes in its pack.", each.sha256.hex())
+        self._came(stream, each)
 
     def _came(self, stream: _Stream, each: PackedFile) -> None:
         """The stream has passed a file: let go whoever waits for it."""
@@ -251,19 +273,20 @@ class Packs:
 
     def _contents(
         self, stored: bytes, start: int, length: int, run: Sequence[PackedFile]
-    ) -> Generator[tuple[PackedFile, memoryview]]:
-        """The files of a run with their bytes, not checked; each is valid until the next is asked for."""
+    ) -> Generator[tuple[Sequence[PackedFile], int, memoryview]]:
+        """The files of a run as they become complete: (files, byte of the pack at which the data begins, data), not
+        checked. The data is valid until the next is asked for."""
         # The end of a part, when it is the beginning of a file, is moved before the place of the next part.
         view = memoryview(bytearray(PACK_FILE_BYTES + PART_BYTES))
         low, position, at = PACK_FILE_BYTES, start, 0
         with closing(self._parts(stored, start, length, view[PACK_FILE_BYTES:])) as parts:
             for part in parts:
                 high = PACK_FILE_BYTES + len(part)
-                while at < len(run) and _end(run[at]) - position <= high - low:
-                    begin = low + run[at].offset - position
-                    yield run[at], view[begin : begin + run[at].size]
+                first, end = at, position + high - low
+                while at < len(run) and _end(run[at]) <= end:
                     at += 1
-                end = position + high - low
+                if at > first:
+                    yield run[first:at], position, view[low:high]
                 rest = max(0, end - run[at].offset) if at < len(run) else 0
                 view[PACK_FILE_BYTES - rest : PACK_FILE_BYTES] = view[high - rest : high]
                 low, position = PACK_FILE_BYTES - rest, end - rest
@@ -274,6 +297,15 @@ class Packs:
 
 def _end(each: PackedFile) -> int:
     return each.offset + each.size
+
+
+def _apart(files: Sequence[PackedFile]) -> Sequence[PackedFile]:
+    """The files without those that begin inside another one, which no catalog writes: they are fetched alone."""
+    found: list[PackedFile] = []
+    for each in files:
+        if not found or each.offset >= _end(found[-1]):
+            found.append(each)
+    return found
 
 
 def _end_of_run(files: Sequence[PackedFile], first: int) -> int:
