@@ -21,6 +21,8 @@ log = logging.getLogger("openshelf.mount.materialise")
 
 _GONE_WITHIN_S = 2.0
 _LOOK_EVERY_S = 0.005
+_ON_THE_WAY_S = 0.25
+"""An open that was on its way through a cover when it was taken away still finds its file for this long."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,15 +86,18 @@ class Covers:
             raise
         return Cover(release, name, marker, time.monotonic())
 
-    def remove(self, cover: Cover) -> None:
-        """Take a cover away in every mount namespace, then its tree. Open files go on."""
+    def remove(self, cover: Cover, *, listed: bool) -> None:
+        """Take a cover away in every mount namespace, then its tree. Open files go on. ``listed``: its names stay."""
         release = cover.release
         target = self.target(release)
         self._uncover(target, Invalidation(release.parent_id, release.name))
         if self._watch is not None:
             self._watch.forget(release)
+        if listed:
+            time.sleep(_ON_THE_WAY_S)
         self.trees.remove(cover.name)
-        self.mounter.look(target)  # a folder that a process works in is found at its name again
+        if listed:
+            self.mounter.look(target)  # a folder that a process works in is found at its name again
 
     def _show(self, release: ReleaseTree, name: str, marker: Marker, *, mounted: bool) -> None:
         if self._watch is not None:

@@ -281,9 +281,10 @@ class Materialiser:
 
     def _undo(self, covers: Covers, known: _Release) -> None:
         if known.cover is not None:
-            covers.remove(known.cover)
+            ref = known.tree.listed.ref
+            covers.remove(known.cover, listed=self._tree.release(ref) is known.tree)
             self._cache.unprotect(known.cover.name)
-            log.info("%s is not materialised any more.", known.tree.listed.ref)
+            log.info("%s is not materialised any more.", ref)
         known.cover, known.missing = None, 0
         known.rest_until = time.monotonic() + REST_S
 
