@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Callable
 
 from catalog.manifest import CHUNK_BYTES, FileEntry
 from mountd.cache.partial import FileSpec
@@ -17,6 +18,7 @@ from mountd.tree import MountTree
 
 MAX_WINDOW_CHUNKS = 16
 """A sequential reader has at most this many chunks (64 MiB) fetched ahead of it."""
+_GIVING_UP = threading.Lock()
 
 
 class CacheReader:
@@ -36,9 +38,11 @@ class CacheReader:
         entry = self._entry(node)
         if entry.size == 0:
             return ContentHandle(b"")
-        sealed = SealedHandle.open(self._cache, entry.sha256, entry.size)
-        if sealed is not None:
-            return sealed
+        sealed = SealedHandle.open(self._cache, entry, lambda: self._filled(node, entry))
+        return sealed or self._filled(node, entry)
+
+    def _filled(self, node: Node, entry: FileEntry) -> FileHandle:
+        """A handle of a file that has to be filled, or filled again."""
         spec = FileSpec(entry.sha256, entry.size, entry.mtime_ns, entry.chunks)
         # Packs hold files of one chunk; a manifest that says otherwise is read by its word, chunk by chunk.
         packed = entry.object != entry.sha256 and len(spec.chunks) == 1
@@ -99,39 +103,61 @@ class ContentHandle:
 class SealedHandle:
     """An open file that is complete in the cache. Made in half the time of one that may have to be filled."""
 
-    __slots__ = ("_cache", "_descriptor", "_sha256")
+    __slots__ = ("_again", "_cache", "_descriptor", "_entry", "_instead")
 
-    def __init__(self, cache: Cache, sha256: bytes, descriptor: int) -> None:
+    def __init__(self, cache: Cache, entry: FileEntry, descriptor: int, again: Callable[[], FileHandle]) -> None:
         self._cache = cache
-        self._sha256 = sha256
+        self._entry = entry
         self._descriptor = descriptor
+        self._again = again
+        self._instead: FileHandle | None = None
 
     @classmethod
-    def open(cls, cache: Cache, sha256: bytes, size: int) -> SealedHandle | None:
-        """A handle of the file when it is complete, else None."""
-        cache.hold(sha256)
-        descriptor = cache.open_sealed(sha256, size)
+    def open(cls, cache: Cache, entry: FileEntry, again: Callable[[], FileHandle]) -> SealedHandle | None:
+        """A handle of the file when it is complete, else None. ``again`` gives one that fills it, for when its disk
+        fails."""
+        cache.hold(entry.sha256)
+        descriptor = cache.open_sealed(entry.sha256, entry.size)
         if descriptor is None:
-            cache.unhold(sha256)
+            cache.unhold(entry.sha256)
             return None
-        return cls(cache, sha256, descriptor)
+        return cls(cache, entry, descriptor, again)
 
     def sealed_fd(self) -> int:
         """The descriptor of the sealed file."""
         return self._descriptor
 
-    def locate(self, offset: int, length: int) -> tuple[int, int]:
-        """The descriptor and the place of a range: all of it is there."""
-        return self._descriptor, offset
+    def locate(self, offset: int, length: int) -> tuple[int, int] | None:
+        """The descriptor and the place of a range: all of it is there, unless the disk has failed."""
+        return None if self._instead is not None else (self._descriptor, offset)
 
     def read(self, offset: int, length: int) -> bytes:
-        """The bytes of a range; shorter only at the end of the file."""
-        return os.pread(self._descriptor, length, offset)
+        """The bytes of a range; shorter only at the end of the file. From the store when the disk fails."""
+        if self._instead is None:
+            wanted = min(length, self._entry.size - offset)
+            try:
+                data = os.pread(self._descriptor, wanted, offset)
+                if len(data) == wanted:
+                    return data
+                self._give_up(OSError(errno.EIO, "a cached file is shorter than it was"))
+            except OSError as error:
+                self._give_up(error)
+        assert self._instead is not None
+        return self._instead.read(offset, length)
+
+    def _give_up(self, error: OSError) -> None:
+        """Have the file fetched again."""
+        with _GIVING_UP:
+            if self._instead is None:
+                self._cache.give_up(self._entry.sha256, error)
+                self._instead = self._again()
 
     def close(self) -> None:
         """Give back the descriptor and let the file be evicted."""
         os.close(self._descriptor)
-        self._cache.unhold(self._sha256)
+        if self._instead is not None:
+            self._instead.close()
+        self._cache.unhold(self._entry.sha256)
 
 
 class FileHandle:
@@ -141,8 +167,10 @@ class FileHandle:
         self._spec = spec
         self._cache = cache
         self._fills = fills
+        self._place = place
         self._eager = eager
         self._lock = threading.Lock()
+        self._lost: list[int] = []
         self._fill: Fill | None = None
         self._expected = 0
         self._window = 0
@@ -175,15 +203,33 @@ class FileHandle:
         descriptor = fill.locate(offset, length)
         return None if descriptor is None else (descriptor, offset)
 
-    def read(self, offset: int, length: int) -> bytes:
+    def read(self, offset: int, length: int) -> bytes | memoryview:
         """The bytes of a range, after fetching what is missing; shorter only at the end of the file."""
         length = min(length, self._spec.size - offset)
         if length <= 0:
             return b""
         sealed = self._sealed
         if sealed is not None:
-            return os.pread(sealed, length, offset)
+            try:
+                data = os.pread(sealed, length, offset)
+                if len(data) == length:
+                    return data
+                self._give_up(sealed, OSError(errno.EIO, "a cached file is shorter than it was"))
+            except OSError as error:
+                self._give_up(sealed, error)
         return self._follow(offset, length).read(offset, length)
+
+    def _give_up(self, sealed: int, error: OSError) -> None:
+        """The disk of the sealed file fails: have the file filled again."""
+        with self._lock:
+            if self._sealed != sealed:
+                return
+            self._cache.give_up(self._spec.sha256, error)
+            before, self._fill = self._fill, self._fills.acquire(self._spec, self._place)
+            self._lost.append(sealed)
+            self._sealed = None
+        if before is not None:
+            self._fills.release(before)
 
     @property
     def fill(self) -> Fill | None:
@@ -214,7 +260,7 @@ class FileHandle:
                 self._sent_for = self._sent_for if near else 0
             ahead = self._ahead_of(chunk) if entered and self._window else None
         if ahead is not None:
-            fill.prefetch(*ahead)
+            fill.follow(*ahead)
         if first and self._eager:
             fill.complete(chunk + 1)
         return fill
@@ -231,8 +277,9 @@ class FileHandle:
 
     def close(self) -> None:
         """Give back the descriptor and let the file be evicted."""
-        if self._sealed is not None:
-            os.close(self._sealed)
+        for descriptor in (*self._lost, self._sealed):
+            if descriptor is not None:
+                os.close(descriptor)
         if self._fill is not None:
             self._fills.release(self._fill)
         self._cache.unhold(self._spec.sha256)

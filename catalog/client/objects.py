@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import http.client
 import os
 import re
 import secrets
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import urllib3
-from urllib3.exceptions import HTTPError
 
+from catalog.client.body import BROKEN, Body, discard
 from catalog.client.errors import CatalogUnreachable, ReadFailed, RedirectRefused
-from catalog.client.redirect import permitted_target, store_pool
+from catalog.client.redirect import Targets, permitted_target, store_pool
 from catalog.client.session import (
     ATTEMPTS,
     CONNECT_TIMEOUT_S,
@@ -33,7 +32,6 @@ from openshelf.units import MIB
 
 PORTION_BYTES = 1 * MIB
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
-_BROKEN = (HTTPError, http.client.HTTPException, OSError)
 
 
 class _TryAgain(Exception):
@@ -54,6 +52,7 @@ class ObjectReading:
     def __init__(self) -> None:
         self._stores: urllib3.PoolManager | None = None
         self._stores_lock = threading.Lock()
+        self._targets = Targets()
 
     def _store_pool(self) -> urllib3.PoolManager:
         with self._stores_lock:
@@ -88,9 +87,9 @@ class ObjectReading:
         :class:`~catalog.client.errors.RedirectRefused` and the catalog's own errors are raised at once.
         """
         view = buffer.cast("B")
-        path = f"/v1/objects/{_digest(sha256)}"
+        _digest(sha256)
         stop = start + length
-        answer: urllib3.BaseHTTPResponse | None = None
+        body: Body | None = None
         attempt = 0
         try:
             while start < stop:
@@ -98,26 +97,41 @@ class ObjectReading:
                 done = 0
                 while done < len(part):
                     try:
-                        if answer is None:
-                            answer = self._fetch(path, sha256, start + done, stop - start - done)
-                        done += _fill(answer, part[done:])
+                        if body is None:
+                            body = self._open(sha256, start + done, stop - start - done, self._session.timeout_s)
+                        done += body.read_into(part[done:])
                         if done < len(part):
-                            _discard(answer)
-                            answer = None
-                            raise _TryAgain(ReadFailed(sha256, "the connection ended early"))
+                            trouble = body.trouble
+                            body.close()
+                            body = None
+                            raise _TryAgain(ReadFailed(sha256, trouble))
                     except _TryAgain as failure:
                         attempt += 1
                         if attempt == ATTEMPTS:
                             raise failure.final from None
                         pause(attempt - 1)
                 start += len(part)
-                if start == stop and answer is not None:
-                    answer.release_conn()
-                    answer = None
+                if start == stop and body is not None:
+                    body.close()
+                    body = None
                 yield part
         finally:
-            if answer is not None:
-                _discard(answer)
+            if body is not None:
+                body.close()
+
+    def open_object(self, sha256: str, start: int, length: int, timeout_s: float | None = None) -> Body:
+        """One attempt at ``length`` bytes of an object from byte ``start``: its answer, the body not yet read.
+
+        ``timeout_s`` is how long the catalog, and then the store, may say nothing. Raises as :meth:`read_object_parts`.
+        """
+        try:
+            return self._open(_digest(sha256), start, length, timeout_s or self._session.timeout_s)
+        except _TryAgain as failure:
+            raise failure.final from None
+
+    def _open(self, sha256: str, start: int, length: int, timeout_s: float) -> Body:
+        answer, kind = self._fetch(f"/v1/objects/{sha256}", sha256, start, length, timeout_s)
+        return Body(answer, length, kind, timeout_s)
 
     def download_manifest(self, digest: str, destination: Path) -> None:
         """Fetch the manifest with this hexadecimal digest to ``destination``, verified, durable, all or nothing."""
@@ -139,7 +153,7 @@ class ObjectReading:
         while True:
             before = sink.tell()
             try:
-                answer = self._fetch(path, sha256, before, None)
+                answer, _ = self._fetch(path, sha256, before, None, self._session.timeout_s)
                 _copy(answer, sha256, sink)
             except _TryAgain as failure:
                 attempt = 1 if sink.tell() > before else attempt + 1
@@ -149,38 +163,57 @@ class ObjectReading:
             else:
                 return
 
-    def _fetch(self, path: str, sha256: str, start: int, length: int | None) -> urllib3.BaseHTTPResponse:
-        """A checked answer that has the bytes from ``start``, its body not yet read."""
+    def _fetch(
+        self, path: str, sha256: str, start: int, length: int | None, timeout_s: float
+    ) -> tuple[urllib3.BaseHTTPResponse, str]:
+        """A checked answer that has the bytes from ``start``, its body not yet read, and who gave it.
+
+        While an address that the catalog gave is valid the store is asked at once; whatever it then answers but the
+        bytes sends the request through the catalog again.
+        """
         end = "" if length is None else str(start + length - 1)
         headers = {"Range": f"bytes={start}-{end}"} if length is not None or start else {}
+        known = self._targets.get(path)
+        if known is not None:
+            try:
+                answer = self._ask_store(known, sha256, headers, timeout_s)
+                _check(answer, sha256, start, length)
+                return answer, "store"
+            except (_TryAgain, ReadFailed, RedirectRefused):
+                self._targets.forget(path)
         for signed_address in range(2):
-            answer = self._ask_catalog(path, headers)
-            if answer.status in REDIRECTS:
-                answer = self._ask_store(answer.headers.get("Location", ""), sha256, headers)
+            answer = self._ask_catalog(path, headers, timeout_s)
+            location = answer.headers.get("Location", "") if answer.status in REDIRECTS else None
+            if location is not None:
+                answer = self._ask_store(location, sha256, headers, timeout_s)
                 if answer.status == 403 and signed_address == 0:
-                    _discard(answer)
+                    discard(answer)
                     continue
             _check(answer, sha256, start, length)
-            return answer
+            if location is not None:
+                self._targets.keep(path, location)
+            return answer, "catalog" if location is None else "store"
         raise AssertionError("unreachable")
 
-    def _ask_catalog(self, path: str, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
+    def _ask_catalog(self, path: str, headers: dict[str, str], timeout_s: float) -> urllib3.BaseHTTPResponse:
         try:
-            answer = self._session.send("GET", path, headers=headers)
+            answer = self._session.send("GET", path, headers=headers, timeout_s=timeout_s)
             if answer.status in REDIRECTS:
                 read_small(answer)
             if answer.status < 400:
                 return answer
             failure = self._session.failure(answer)
-        except _BROKEN as error:
+        except BROKEN as error:
             raise _TryAgain(CatalogUnreachable(self._session.url, reason_of(error))) from None
         if answer.status in RETRIED_STATUSES:
             raise _TryAgain(failure)
         raise failure
 
-    def _ask_store(self, location: str, sha256: str, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
+    def _ask_store(
+        self, location: str, sha256: str, headers: dict[str, str], timeout_s: float
+    ) -> urllib3.BaseHTTPResponse:
         target = permitted_target(self._session.url, location, self.object_hosts)
-        timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, self._session.timeout_s), read=self._session.timeout_s)
+        timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, timeout_s), read=timeout_s)
         pool = self._store_pool()
         try:
             answer = pool.request(
@@ -192,11 +225,11 @@ class ObjectReading:
                 preload_content=False,
                 decode_content=False,
             )
-        except _BROKEN as error:
+        except BROKEN as error:
             # None of the cause is kept: its text may hold the signed address.
             raise _TryAgain(ReadFailed(sha256, f"the object store does not answer: {reason_of(error)}")) from None
         if answer.status in REDIRECTS:
-            _discard(answer)
+            discard(answer)
             raise RedirectRefused("it leads to a second redirect")
         return answer
 
@@ -209,16 +242,17 @@ def _digest(text: str) -> str:
 
 def _check(answer: urllib3.BaseHTTPResponse, sha256: str, start: int, length: int | None) -> None:
     """Let only an answer pass that holds exactly what was asked for."""
-    problem = _problem(answer, start, length)
+    problem = problem_of(answer, start, length)
     if problem is None:
         return
     status = answer.status
-    _discard(answer)
+    discard(answer)
     error = ReadFailed(sha256, problem)
     raise _TryAgain(error) if status in (429, 500, *RETRIED_STATUSES) else error
 
 
-def _problem(answer: urllib3.BaseHTTPResponse, start: int, length: int | None) -> str | None:
+def problem_of(answer: urllib3.BaseHTTPResponse, start: int, length: int | None) -> str | None:
+    """Why an answer does not hold exactly the range that was asked for; None when it does."""
     if answer.status not in (200, 206):
         return f"the object store answered with HTTP status {answer.status}"
     if answer.headers.get("Content-Encoding", "identity") != "identity":
@@ -236,32 +270,12 @@ def _problem(answer: urllib3.BaseHTTPResponse, start: int, length: int | None) -
     return None
 
 
-def _discard(answer: urllib3.BaseHTTPResponse) -> None:
-    """Give up an answer and its connection."""
-    answer.close()
-    answer.release_conn()
-
-
-def _fill(answer: urllib3.BaseHTTPResponse, view: memoryview) -> int:
-    """Read the body into ``view``; the number of bytes that came before the end or a break."""
-    # urllib3's own readinto copies every byte once more; the response of http.client below it does not
-    # (0.38 CPU s/GB), and no body here has an encoding to undo.
-    source: Any = getattr(answer, "_fp", answer)
-    done = 0
-    try:
-        while done < len(view) and (count := source.readinto(view[done:])):
-            done += count
-    except _BROKEN:
-        return done
-    return done
-
-
 def _copy(answer: urllib3.BaseHTTPResponse, sha256: str, sink: BinaryIO) -> None:
     while True:
         try:
             portion = answer.read(PORTION_BYTES)
-        except _BROKEN as error:
-            _discard(answer)
+        except BROKEN as error:
+            discard(answer)
             raise _TryAgain(ReadFailed(sha256, reason_of(error))) from None
         if not portion:
             break

@@ -11,8 +11,13 @@ from __future__ import annotations
 import ipaddress
 import logging
 import socket
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
 from collections.abc import Collection as Container
-from urllib.parse import urljoin, urlsplit
+from datetime import UTC, datetime
+from urllib.parse import parse_qs, urljoin, urlsplit
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -26,6 +31,13 @@ from catalog.client.session import CONNECTIONS, addresses_of
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
+TARGETS_KEPT = 4096
+DEFAULT_VALID_S = 50.0
+"""How long an address is taken for valid that does not say it."""
+MARGIN_S = 10.0
+"""An address is not used in the last seconds of its time."""
+
+
 class _HideQueries(logging.Filter):
     """Takes the query, which holds the signature, out of what urllib3 logs about each request."""
 
@@ -36,6 +48,52 @@ class _HideQueries(logging.Filter):
 
 
 _HIDE_QUERIES = _HideQueries()
+
+
+class Targets:
+    """Where the store has an object, by the object's path, until shortly before the address expires. Thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._wall = wall
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, tuple[str, float]] = OrderedDict()
+
+    def get(self, path: str) -> str | None:
+        """The address, while it is valid."""
+        with self._lock:
+            location, until = self._kept.get(path, (None, 0.0))
+            if location is not None and self._clock() >= until:
+                del self._kept[path]
+                location = None
+            return location
+
+    def keep(self, path: str, location: str) -> None:
+        """Remember an address that has just worked."""
+        valid_s = valid_seconds(location, self._wall()) - MARGIN_S
+        if valid_s > 0:
+            with self._lock:
+                self._kept[path] = location, self._clock() + valid_s
+                self._kept.move_to_end(path)
+                if len(self._kept) > TARGETS_KEPT:
+                    self._kept.popitem(last=False)
+
+    def forget(self, path: str) -> None:
+        """Have the catalog asked next time."""
+        with self._lock:
+            self._kept.pop(path, None)
+
+
+def valid_seconds(location: str, now: float) -> float:
+    """How long from ``now`` (seconds of the epoch) a presigned address holds, by what it says itself (``X-Amz-Date``
+    and ``X-Amz-Expires`` of AWS Signature Version 4); never more than the latter, should the clocks differ."""
+    try:
+        query = parse_qs(urlsplit(location).query)
+        expires_s = float(query["X-Amz-Expires"][0])
+        signed = datetime.strptime(query["X-Amz-Date"][0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    except (KeyError, ValueError):
+        return DEFAULT_VALID_S + MARGIN_S
+    return min(expires_s, signed.timestamp() + expires_s - now)
 
 
 def permitted_target(base_url: str, location: str, object_hosts: Container[str]) -> str:

@@ -7,10 +7,11 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from catalog.client.errors import Forbidden, InvalidRequest, NotFound, RedirectRefused, Unauthorised
+from catalog.client.body import Body
+from catalog.client.errors import Forbidden, InvalidRequest, NotFound, ReadFailed, RedirectRefused, Unauthorised
 from openshelf.errors import OpenshelfError
 
 log = logging.getLogger("openshelf.mount.fetch")
@@ -26,8 +27,8 @@ _FINAL = (Unauthorised, Forbidden, NotFound, InvalidRequest, RedirectRefused)
 class ObjectSource(Protocol):
     """Where objects are read: :class:`catalog.client.Client`."""
 
-    def read_object_parts(self, sha256: str, start: int, length: int, buffer: memoryview) -> Iterator[memoryview]:
-        """``length`` bytes from byte ``start`` of the object, in ``buffer`` part by part. OpenshelfError if not."""
+    def open_object(self, sha256: str, start: int, length: int, timeout_s: float | None = None) -> Body:
+        """``length`` bytes from byte ``start`` of the object, still to be read. OpenshelfError if not."""
 
 
 class FetchFailed(OpenshelfError):
@@ -85,22 +86,32 @@ class Fetcher:
         for _ in self.parts(stored, start, len(buffer), buffer):
             pass
 
-    def parts(self, stored: bytes, start: int, length: int, buffer: memoryview) -> Iterator[memoryview]:
+    def parts(
+        self, stored: bytes, start: int, length: int, buffer: memoryview | Callable[[], memoryview]
+    ) -> Iterator[memoryview]:
         """``length`` bytes from byte ``start`` of the object, in parts of the size of ``buffer`` (the last is shorter).
 
-        Each part lies in ``buffer`` until the next is asked for; the deadline is counted anew from each part on.
-        Raises :class:`FetchFailed`.
+        Each part lies in ``buffer`` until the next is asked for, or in one of its own when ``buffer`` gives buffers;
+        the deadline is counted anew from each part on. Raises :class:`FetchFailed`.
         """
+        take = buffer if callable(buffer) else lambda: buffer
         stop = start + length
         attempt, end = 0, time.monotonic() + self.deadline_s
         while start < stop:
             self.counters.add("fetch_requests")
             try:
-                for part in self._source.read_object_parts(stored.hex(), start, stop - start, buffer):
-                    start += len(part)
-                    self.counters.add("bytes_fetched", len(part))
-                    yield part
-                    attempt, end = 0, time.monotonic() + self.deadline_s
+                body = self._source.open_object(stored.hex(), start, stop - start)
+                try:
+                    while start < stop:
+                        part = take()[: stop - start]
+                        if body.read_into(part) < len(part):
+                            raise ReadFailed(stored.hex(), body.trouble)
+                        start += len(part)
+                        self.counters.add("bytes_fetched", len(part))
+                        yield part
+                        attempt, end = 0, time.monotonic() + self.deadline_s
+                finally:
+                    body.close()
             except OpenshelfError as error:
                 pause = random.uniform(0.5, 1.0) * min(FIRST_PAUSE_S * 2**attempt, LONGEST_PAUSE_S)  # noqa: S311
                 final = isinstance(error, _FINAL)

@@ -1,8 +1,8 @@
 """Filling one file: which chunks are on their way, who waits for them, and what is fetched ahead.
 
-Each missing chunk is fetched once however many readers wait for it (*single flight*), checked against the manifest,
-written to the partial file and only then shown to anybody. When the last chunk is there the file is sealed. A chunk
-that the cache cannot take is handed to its readers from memory.
+Each missing chunk is fetched once however many readers wait for it (*single flight*), checked against the manifest, and
+only then shown to anybody: from memory at once, from the partial file when it is written. When the last chunk is on the
+disk the file is sealed. A chunk that the cache cannot take is handed to its readers from memory.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from catalog.manifest import CHUNK_BYTES
 from mountd.cache.chunks import ChunkState
 from mountd.cache.partial import FileSpec, PartialFile
 from mountd.cache.store import Cache
+from mountd.fetch.buffers import ChunkBuffers
 from mountd.fetch.fetcher import Fetcher, FetchFailed
 from mountd.fetch.memory import ChunkMemory
 from mountd.fetch.packs import Packs, Place
@@ -30,15 +31,16 @@ log = logging.getLogger("openshelf.mount.fetch")
 
 RUN_CHUNKS = 4
 """Neighbouring chunks are asked for together up to 16 MiB."""
-_buffers = threading.local()
+GIVE_WAY_S = 1.0
+"""What nobody waits for yet is not fetched while a reader goes through the file and has it fetched in that order."""
 
 
 @dataclass(slots=True)
 class Flight:
-    """One chunk on its way. ``data`` is set when the chunk is not in the partial file, ``error`` when it never came."""
+    """One chunk on its way. ``data`` is set when the chunk is in memory, ``error`` when it never came."""
 
     done: bool = False
-    data: bytes | None = None
+    data: bytes | memoryview | None = None
     error: OpenshelfError | None = None
 
 
@@ -50,6 +52,7 @@ class Supply:
     fetcher: Fetcher
     pool: Pool
     memory: ChunkMemory = field(default_factory=ChunkMemory)
+    buffers: ChunkBuffers = field(default_factory=ChunkBuffers)
     packs: Packs = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,6 +75,7 @@ class Fill:
         self._sealing = False
         self._disk_failed = False
         self._failed: dict[int, tuple[float, str]] = {}
+        self._followed_at = float("-inf")
         self.sealed = False
 
     # -- what readers call
@@ -90,19 +94,29 @@ class Fill:
         """Where chunks that are on the disk are read."""
         return self._whole if self._partial is None else self._partial.descriptor
 
-    def read(self, offset: int, length: int) -> bytes:
+    def read(self, offset: int, length: int) -> bytes | memoryview:
         """The bytes of a range; OSError (EIO) when they do not come within the fetcher's deadline."""
-        parts = []
+        parts: list[bytes | memoryview] = []
         end = offset + length
         while offset < end:
             index, start = divmod(offset, CHUNK_BYTES)
             stop = min(CHUNK_BYTES, start + end - offset)
             data = self._require(index)
-            parts.append(self._read_stored(index, start, stop) if data is None else data[start:stop])
+            if data is None:
+                parts.append(self._read_stored(index, start, stop))
+            else:
+                parts.append(memoryview(data)[start:stop])
+                if index not in self._flights and self._is_verified(index):
+                    self._supply.memory.was_read((self.spec.sha256, index), stop - start)
             offset += stop - start
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _read_stored(self, index: int, start: int, stop: int) -> bytes:
+    def _is_verified(self, index: int) -> bool:
+        """Whether a chunk is on the disk, without opening or hashing anything."""
+        partial = self._partial
+        return partial is not None and not self._disk_failed and partial.chunks[index] is ChunkState.VERIFIED
+
+    def _read_stored(self, index: int, start: int, stop: int) -> bytes | memoryview:
         """Bytes ``start`` to ``stop`` of a chunk on the disk, or from the store when the disk fails."""
         descriptor = self._descriptor()
         assert descriptor is not None
@@ -113,11 +127,16 @@ class Fill:
             reason = OSError(errno.EIO, "a cached file is shorter than it was")
         except OSError as error:
             reason = error
-        self._supply.cache.note_failure(reason)
+        self._supply.cache.note_failure(reason, self.spec.sha256)
         self._disk_failed = True
         data = self._require(index)
         assert data is not None
         return data[start:stop]
+
+    def follow(self, start: int, stop: int) -> None:
+        """Have chunks ``start`` up to ``stop`` fetched for a reader that goes through the file."""
+        self._followed_at = time.monotonic()
+        self.prefetch(start, stop)
 
     def prefetch(self, start: int, stop: int) -> None:
         """Fetch the missing ones of chunks ``start`` up to ``stop`` soon, in runs of neighbours."""
@@ -142,7 +161,9 @@ class Fill:
         """In the calling thread, fetch the first run of missing chunks in [``start``, ``stop``): the chunk after it,
         and whether the cache took all of it. None when no chunk is missing that is not on its way."""
         claimed = self._claim(start, stop)
-        return None if claimed is None else (claimed[1], self._unpacked() or self._fetch(*claimed))
+        if claimed is None:
+            return None
+        return claimed[1], self._unpacked() or self._fetch(*claimed, read_soon=False)
 
     def failure(self) -> str:
         """Why a chunk did not come of late; empty when none failed."""
@@ -164,6 +185,7 @@ class Fill:
     def close(self) -> None:
         """Close the partial file; called when no handle and no task is left."""
         if self._partial is not None:
+            self._supply.memory.forget(self.spec.sha256, self._is_verified)
             self._partial.close()
             self._partial = None
         if self._whole is not None:
@@ -172,14 +194,14 @@ class Fill:
 
     # -- chunks
 
-    def _require(self, index: int) -> bytes | None:
-        """Wait for a chunk: its bytes when it is only in memory, None when it is in the partial file."""
+    def _require(self, index: int) -> bytes | memoryview | None:
+        """Wait for a chunk: its bytes when it is in memory, None when it is in the partial file only."""
+        kept = self._supply.memory.get((self.spec.sha256, index))
+        if kept is not None:
+            return kept
         with self._changed:
             if self._stored(index):
                 return None
-            kept = self._supply.memory.get((self.spec.sha256, index))
-            if kept is not None:
-                return kept
             self._refuse_again(index)
             flight = self._flights.get(index)
             if flight is None:
@@ -259,14 +281,14 @@ class Fill:
         if not self._supply.pool.submit(priority, lambda: self._fetch(start, stop)):
             self._land(start, stop, FetchFailed("stopping", "the mount is being stopped"))
 
-    def _fetch(self, start: int, stop: int) -> bool:
+    def _fetch(self, start: int, stop: int, *, read_soon: bool = True) -> bool:
         """Fetch a claimed run of chunks; whether all of it is now in the partial file."""
         stored, index = True, start
         try:
-            # Chunk by chunk: each is hashed and written while it is in the processor's cache, and shown at once.
+            # Chunk by chunk: each is hashed while it is in the processor's cache, and shown at once.
             with closing(self._chunks(start, stop)) as chunks:
                 for data in chunks:
-                    stored = self._check_and_store(index, data) and stored
+                    stored = self._check_and_store(index, data, read_soon=read_soon) and stored
                     index += 1
         except OpenshelfError as error:
             self._land(index, stop, error)
@@ -279,35 +301,42 @@ class Fill:
         return stored
 
     def _chunks(self, start: int, stop: int) -> Generator[memoryview]:
-        """The bytes of a run of chunks as they come, not checked; each is valid until the next is asked for."""
+        """The bytes of a run of chunks as they come, not checked, each in a buffer of its own."""
         begin, end = self.spec.chunk_range(start)[0], self.spec.chunk_range(stop - 1)[1]
-        buffer = _buffer(min(end - begin, CHUNK_BYTES))
-        yield from self._supply.fetcher.parts(self._place.stored, self._place.offset + begin, end - begin, buffer)
+        take = self._supply.buffers.take
+        yield from self._supply.fetcher.parts(self._place.stored, self._place.offset + begin, end - begin, take)
 
-    def _check_and_store(self, index: int, data: memoryview) -> bool:
+    def _check_and_store(self, index: int, data: memoryview, *, read_soon: bool) -> bool:
         if not self.spec.is_chunk(index, data):
             try:
                 self._refetch(index, data)
             except OpenshelfError as error:
                 self._land(index, index + 1, error)
                 return False
+        if len(self.spec.chunks) == 1:
+            return self._store_whole(data)
+        self._show(index, data, keep=read_soon)
         with self._changed:
             partial = None if self._disk_failed else self._partial
-        if len(self.spec.chunks) == 1:
-            stored = self._store_whole(data)
-        else:
-            stored = partial is not None and self._supply.cache.write_chunk(partial, index, data)
-        kept = None if stored else bytes(data)
-        if kept is not None:
-            self._supply.memory.put((self.spec.sha256, index), kept)
+        stored = partial is not None and self._supply.cache.write_chunk(partial, index, data)
+        if not stored and not read_soon:
+            self._supply.memory.put((self.spec.sha256, index), _compact(data))
         with self._changed:
-            flight = self._flights.pop(index)
-            flight.data, flight.done = kept, True
-            self._failed.pop(index, None)
-            self._changed.notify_all()
+            del self._flights[index]
             if stored and partial is not None and partial.chunks.complete:
                 self._seal_soon()
         return stored
+
+    def _show(self, index: int, data: memoryview, *, keep: bool) -> None:
+        """Give a checked chunk to whoever waits for it, and ``keep`` it in memory. It stays in flight."""
+        shown = _compact(data)
+        if keep:
+            self._supply.memory.put((self.spec.sha256, index), shown)
+        with self._changed:
+            flight = self._flights[index]
+            flight.data, flight.done = shown, True
+            self._failed.pop(index, None)
+            self._changed.notify_all()
 
     def _unpacked(self) -> bool:
         """Whether the file, whose one chunk is in flight, came with its pack."""
@@ -326,11 +355,18 @@ class Fill:
         return True
 
     def _store_whole(self, data: memoryview) -> bool:
-        """Seal a file of one chunk; whether the cache took it."""
+        """Seal a file of one chunk and show it; whether the cache took it."""
         descriptor = None if self._disk_failed else self._supply.cache.store_whole(self.spec, data)
+        kept = None if descriptor is not None else _compact(data)
+        if kept is not None:
+            self._supply.memory.put((self.spec.sha256, 0), kept)
         with self._changed:
             self._whole = descriptor
             self.sealed = descriptor is not None
+            flight = self._flights.pop(0)
+            flight.data, flight.done = kept, True
+            self._failed.pop(0, None)
+            self._changed.notify_all()
         return self.sealed
 
     def _refetch(self, index: int, data: memoryview) -> None:
@@ -357,6 +393,13 @@ class Fill:
 
     def _complete_from(self, start: int) -> None:
         """One step of the background completion; the next step is queued behind whatever others wait for."""
+        if not self._completing:
+            return  # sealed meanwhile
+        pause_s = self._followed_at + GIVE_WAY_S - time.monotonic()
+        if pause_s > 0:
+            if not self._supply.pool.submit(Priority.BACKGROUND, lambda: self._complete_from(start), pause_s):
+                self._completed()
+            return
         total = len(self.spec.chunks)
         step = self.fetch_some(start, total) or self.fetch_some(0, total)
         again = step is not None and step[1]
@@ -364,9 +407,12 @@ class Fill:
             following = step[0] % total
             again = self._supply.pool.submit(Priority.BACKGROUND, lambda: self._complete_from(following))
         if not again:
-            with self._changed:
-                self._completing = False
-            self._finished(self)
+            self._completed()
+
+    def _completed(self) -> None:
+        with self._changed:
+            self._completing = False
+        self._finished(self)
 
     # -- sealing
 
@@ -381,13 +427,11 @@ class Fill:
         with self._changed:
             self.sealed = sealed
             self._sealing = False
+            self._completing = self._completing and not sealed
             self._disk_failed = self._disk_failed or not (sealed or self._supply.cache.is_partial(self.spec.sha256))
         self._finished(self)
 
 
-def _buffer(length: int) -> memoryview:
-    """A buffer of the calling thread, used again at its next call."""
-    kept: bytearray | None = getattr(_buffers, "kept", None)
-    if kept is None or len(kept) < length:
-        kept = _buffers.kept = bytearray(length)
-    return memoryview(kept)[:length]
+def _compact(data: memoryview) -> bytes | memoryview:
+    """A chunk as it is kept in memory: not a short one in a long buffer."""
+    return data if len(data) > CHUNK_BYTES // 2 else bytes(data)

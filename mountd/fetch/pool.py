@@ -33,6 +33,7 @@ class Pool:
         self._free_for_others = threads - reserved
         self._condition = threading.Condition()
         self._queue: list[tuple[Priority, int, Task]] = []
+        self._later: list[tuple[float, int, Priority, Task]] = []
         self._order = itertools.count()
         self._others = 0
         self._stopped = False
@@ -40,12 +41,15 @@ class Pool:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, priority: Priority, task: Task) -> bool:
-        """Queue a task, which must not raise; False when the pool is closed."""
+    def submit(self, priority: Priority, task: Task, delay_s: float = 0.0) -> bool:
+        """Queue a task, which must not raise, ``delay_s`` from now; False when the pool is closed."""
         with self._condition:
             if self._stopped:
                 return False
-            heapq.heappush(self._queue, (priority, next(self._order), task))
+            if delay_s > 0:
+                heapq.heappush(self._later, (time.monotonic() + delay_s, next(self._order), priority, task))
+            else:
+                heapq.heappush(self._queue, (priority, next(self._order), task))
             self._condition.notify()
         return True
 
@@ -54,13 +58,22 @@ class Pool:
             while True:
                 if self._stopped:
                     return None
+                wait_s = self._bring_due()
                 if self._queue:
                     priority = self._queue[0][0]
                     if priority is Priority.DEMAND or self._others < self._free_for_others:
                         self._others += priority is not Priority.DEMAND
                         _, _, task = heapq.heappop(self._queue)
                         return priority, task
-                self._condition.wait()
+                self._condition.wait(wait_s)
+
+    def _bring_due(self) -> float | None:
+        """Queue the tasks whose time has come; seconds until the next one's. The lock is held."""
+        now = time.monotonic()
+        while self._later and self._later[0][0] <= now:
+            _, order, priority, task = heapq.heappop(self._later)
+            heapq.heappush(self._queue, (priority, order, task))
+        return self._later[0][0] - now if self._later else None
 
     def _work(self) -> None:
         while (taken := self._take()) is not None:
@@ -80,6 +93,7 @@ class Pool:
         with self._condition:
             self._stopped = True
             self._queue.clear()
+            self._later.clear()
             self._condition.notify_all()
         end = time.monotonic() + timeout_s
         for thread in self._threads:
