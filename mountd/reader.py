@@ -131,7 +131,7 @@ class SealedHandle:
         """The descriptor and the place of a range: all of it is there, unless the disk has failed."""
         return None if self._instead is not None else (self._descriptor, offset)
 
-    def read(self, offset: int, length: int) -> bytes:
+    def read(self, offset: int, length: int) -> bytes | memoryview:
         """The bytes of a range; shorter only at the end of the file. From the store when the disk fails."""
         if self._instead is None:
             wanted = min(length, self._entry.size - offset)
