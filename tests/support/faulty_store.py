@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
 
-Fault = Literal["error", "short", "wrong", "drip", "silent", "missing", "whole"]
+Fault = Literal["error", "short", "wrong", "drip", "silent", "missing", "whole", "half"]
 
 
 class FaultyStore:
@@ -87,6 +87,10 @@ class FaultyStore:
         request.end_headers()
         if fault == "short":
             request.wfile.write(part[: len(part) // 2])
+            request.close_connection = True
+        elif fault == "half":  # and then nothing, until the client gives up
+            request.wfile.write(part[: len(part) // 2])
+            self._released.wait(30)
             request.close_connection = True
         elif fault == "drip":
             for byte in part:
