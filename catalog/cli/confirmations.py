@@ -32,7 +32,7 @@ def confirmation_lines(found: Mapping[str, Any]) -> list[str]:
             for holder in each["holders"]
         ]
     for each in missing:
-        state = "has not confirmed" if each["lives"] else "is silent"
+        state = "has not confirmed" if each["lives"] else "is unmounted or silent"
         used = ", has used it" if each["used"] else ""
         lines.append(f"  {each['node']}  {state}, last heard of {each['last_seen']}{used}")
     return lines

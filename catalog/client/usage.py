@@ -25,10 +25,13 @@ class UsageReports(Reading):
         *,
         feed_serial: int,
         unrecorded: int,
+        ends: bool = False,
         timeout_s: float | None = None,
     ) -> None:
-        """Tell what jobs opened on ``node``, 1,000 records at most. One attempt; may be sent again at any time."""
+        """Tell what jobs opened on ``node``, 1,000 records at most; ``ends``: its mount ends. One attempt; may be sent
+        again at any time."""
         body = {"node": node, "feed_serial": feed_serial, "unrecorded": unrecorded, "records": list(records)}
+        body |= {"ends": True} if ends else {}
         self._session.call("POST", "/v1/usage", json_body=body, timeout_s=timeout_s)
 
     def confirm_withdrawal(self, told: Mapping[str, Any], *, timeout_s: float | None = None) -> None:

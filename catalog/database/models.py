@@ -296,7 +296,7 @@ class MountNode(Base):
     """A node that mounts releases: a principal's token and a name, with what it last said of itself.
 
     ``feed_serial`` is the last event that it has carried out in full, ``unrecorded`` how many opens are known to be
-    missing from its records.
+    missing from its records, ``away`` that its mount has ended.
     """
 
     __tablename__ = "nodes"
@@ -309,6 +309,7 @@ class MountNode(Base):
     last_seen_at: Mapped[Moment]
     feed_serial: Mapped[Count]
     unrecorded: Mapped[Count]
+    away: Mapped[bool]
 
 
 class UsageRecord(Base):

@@ -56,7 +56,13 @@ def ensure_node(session: Session, caller: Caller, name: str, now: str) -> MountN
     found = session.scalars(query).one_or_none()
     if found is None:
         found = MountNode(
-            principal_id=caller.principal_id, name=name, created_at=now, last_seen_at=now, feed_serial=0, unrecorded=0
+            principal_id=caller.principal_id,
+            name=name,
+            created_at=now,
+            last_seen_at=now,
+            feed_serial=0,
+            unrecorded=0,
+            away=False,
         )
         session.add(found)
         session.flush()
@@ -187,7 +193,7 @@ def outstanding(session: Session, release: Release, alive_since: str) -> Sequenc
         CollectionMember.principal_id == MountNode.principal_id,
     )
     readable = true() if release.collection.access == "public" else or_(member, used)
-    lives = MountNode.last_seen_at >= alive_since
+    lives = and_(MountNode.last_seen_at >= alive_since, MountNode.away.is_(False))
     query = (
         select(
             MountNode.name,
@@ -202,7 +208,7 @@ def outstanding(session: Session, release: Release, alive_since: str) -> Sequenc
             MountNode.feed_serial < (release.withdrawn_serial or 0),
             ~confirmed,
             readable,
-            or_(lives, and_(used)),
+            or_(lives, used),
         )
         .order_by(MountNode.name, Principal.name)
     )

@@ -105,6 +105,7 @@ class UsageReport(_Strict):
     node: NodeName
     feed_serial: Number = Field(description="The last event of the feed that the node has carried out in full")
     unrecorded: Number = Field(description="Opens that are known to be missing, in all")
+    ends: bool = Field(False, description="The mount ends: nobody waits for this node until it reports again")
     records: Annotated[list[ReportedUse], Field(max_length=MAX_RECORDS)]
 
 
@@ -204,7 +205,7 @@ class SilentNode(BaseModel):
     node: str
     principal: str
     last_seen: str
-    lives: bool = Field(description="It was heard of lately; else it may be switched off")
+    lives: bool = Field(description="It was heard of lately; else it is unmounted or switched off")
     used: bool = Field(description="A job opened the release there")
 
 

@@ -46,7 +46,7 @@ def receive(runtime: Runtime, caller: Caller, report: UsageReport) -> Received:
     newest = {use.record: use for use in sorted(report.records, key=lambda use: use.opens)}
     with runtime.change() as session:
         node = _seen(session, caller, report.node, now)
-        node.feed_serial = report.feed_serial
+        node.feed_serial, node.away = report.feed_serial, report.ends
         node.unrecorded = max(node.unrecorded, report.unrecorded)
         releases = repository.releases_named(session, (use.release for use in newest.values()))
         known = repository.records_of(session, node, [bytes.fromhex(record) for record in newest])
@@ -64,7 +64,7 @@ def receive(runtime: Runtime, caller: Caller, report: UsageReport) -> Received:
 
 def _seen(session: Session, caller: Caller, name: str, now: str) -> MountNode:
     node = repository.ensure_node(session, caller, name, now)
-    node.last_seen_at = now
+    node.last_seen_at, node.away = now, False
     return node
 
 

@@ -17,6 +17,8 @@ from openshelf.errors import OpenshelfError
 log = logging.getLogger("openshelf.mount.ledger")
 
 EVERY_S = 60.0
+FIRST_WITHIN_S = 10.0
+"""After its start a node is heard of within this, at a random moment: many start together."""
 HEARTBEAT_S = 300.0
 """With nothing to tell, the catalog hears at least this often that the node lives."""
 HURRY_WITHIN_S = 0.5
@@ -38,9 +40,10 @@ class UsageSink(Protocol):
         *,
         feed_serial: int,
         unrecorded: int,
+        ends: bool = False,
         timeout_s: float | None = None,
     ) -> None:
-        """Tell what jobs opened; may be repeated."""
+        """Tell what jobs opened; may be repeated. ``ends``: nothing more will come until the next start."""
 
     def confirm_withdrawal(self, told: Mapping[str, Any], *, timeout_s: float | None = None) -> None:
         """Tell what was done about a withdrawal; may be repeated."""
@@ -66,7 +69,7 @@ class Delivery:
         self._thread = threading.Thread(target=self._run, name="deliver", daemon=True)
 
     def start(self) -> None:
-        """Begin; the first time is a random moment in the first period, so that nodes started together spread out."""
+        """Begin; the first report comes within :data:`FIRST_WITHIN_S`."""
         self._thread.start()
 
     def hurry(self) -> None:
@@ -80,11 +83,11 @@ class Delivery:
         if self._thread.is_alive():
             self._thread.join(AT_THE_END_WITHIN_S)
         if not self._thread.is_alive() and not self.failures:
-            self._attempt(AT_THE_END_WITHIN_S)
+            self._attempt(AT_THE_END_WITHIN_S, ends=True)
 
     def _run(self) -> None:
         told_at = float("-inf")
-        next_at = time.monotonic() + random.uniform(0, self._every_s)  # noqa: S311 (spreading load is no secret)
+        next_at = time.monotonic() + random.uniform(0, min(self._every_s, FIRST_WITHIN_S))  # noqa: S311 (spreading load is no secret)
         while not self._stop:
             hurried = self._wake.wait(max(0.0, next_at - time.monotonic()))
             self._wake.clear()
@@ -106,11 +109,11 @@ class Delivery:
         longest = min(FIRST_PAUSE_S * 2**self.failures, LONGEST_PAUSE_S)
         return random.uniform(longest / 4, longest)  # noqa: S311
 
-    def _attempt(self, within_s: float) -> bool:
+    def _attempt(self, within_s: float, *, ends: bool = False) -> bool:
         """Tell all that waits; whether the catalog heard it."""
         try:
             self._confirm(within_s)
-            self._report(within_s)
+            self._report(within_s, ends=ends)
         except OpenshelfError as error:
             self._note(error.line())
         except sqlite3.Error as error:
@@ -140,7 +143,7 @@ class Delivery:
                 log.info("The catalog has no use for what was done about %s: %s", release, error.line())
             self._spool.confirmed(release, version)
 
-    def _report(self, within_s: float) -> None:
+    def _report(self, within_s: float, *, ends: bool) -> None:
         while True:
             batch = self._spool.waiting(BATCH)
             try:
@@ -149,6 +152,7 @@ class Delivery:
                     [each.body for each in batch],
                     feed_serial=max(0, self._feed_serial()),
                     unrecorded=self._spool.counts().unrecorded,
+                    ends=ends and len(batch) < BATCH,
                     timeout_s=within_s,
                 )
             except InvalidRequest as error:

@@ -243,11 +243,20 @@ def test_opens_reach_the_catalog_with_their_job_and_files_of_the_mount_itself_do
     assert unknown["opens"] == 1
     [mine] = by_kind.values()
     assert (mine["opens"], mine["files"], mine["uid"], mine["release"]) == (3, 2, 1000, str(RELEASE))
-    assert sink.reports[0] == {"node": "gpu-1", "records": 2, "feed_serial": 7, "unrecorded": 0} | {
+    assert sink.reports[0] == {"node": "gpu-1", "records": 2, "feed_serial": 7, "unrecorded": 0, "ends": False} | {
         key: sink.reports[0][key] for key in ("timeout_s", "records")
     }
     assert ledger.facts()["ledger_unknown_jobs"] == 1
     assert ledger.facts()["ledger_opens"] == 4
+
+
+def test_the_last_report_says_that_the_mount_ends(tmp_path: Path, sink: Sink) -> None:
+    ledger = Ledger(tmp_path, sink, "gpu-1", lambda: 0, every_s=3600)
+    ledger.start()
+    ledger.opened(opened(1))
+    ledger.close()
+    assert sink.opens() == 1
+    assert [each["ends"] for each in sink.reports] == [True]
 
 
 def test_nothing_but_the_named_fields_leaves_the_node(ledger: Ledger, sink: Sink) -> None:

@@ -226,5 +226,9 @@ def test_openapi_documents_every_path_of_the_service(openapi: dict[str, Any]) ->
         "/v1/feed/snapshot",
         "/v1/ledger",
         "/v1/key",
+        "/v1/usage",
+        "/v1/usage/groups",
+        "/v1/nodes/confirmations",
+        f"{release}/confirmations",
     }
     assert expected <= set(openapi["paths"])

@@ -277,6 +277,17 @@ def test_a_node_that_has_carried_out_the_event_is_not_waited_for(people: People,
     assert not {"fresh-cache", "born-later"} & names(confirmations(people.bob, published)["outstanding"])
 
 
+def test_a_node_whose_mount_ended_is_not_taken_to_live(people: People, published: str) -> None:
+    report(people.node, use_of(published), node="unmounted")
+    report(people.node, node="unmounted", ends=True)
+    withdraw(people, published)
+    found = {each["node"]: each for each in confirmations(people.bob, published)["outstanding"]}
+    assert (found["unmounted"]["lives"], found["unmounted"]["used"]) == (False, True)
+    report(people.node, node="unmounted")
+    found = {each["node"]: each for each in confirmations(people.bob, published)["outstanding"]}
+    assert found["unmounted"]["lives"] is True
+
+
 def test_nodes_that_may_not_read_a_restricted_collection_are_not_waited_for(people: People, published: str) -> None:
     report(people.node, node="outside")
     collection = published.partition("@")[0]

@@ -21,6 +21,7 @@ def upgrade() -> None:
         sa.Column("last_seen_at", sa.String(length=32), nullable=False),
         sa.Column("feed_serial", sa.BigInteger(), nullable=False),
         sa.Column("unrecorded", sa.BigInteger(), nullable=False),
+        sa.Column("away", sa.Boolean(), nullable=False),
         sa.ForeignKeyConstraint(["principal_id"], ["principals.id"], name=op.f("fk_nodes_principal_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_nodes")),
         sa.UniqueConstraint("principal_id", "name", name=op.f("uq_nodes_principal_id_name")),
