@@ -22,7 +22,16 @@ CONTENT = ["--bs=4k", f"--size={SIZE_MIB}m", "--verify=pattern", "--verify_patte
 
 def fio(path: Path, *options: str) -> dict[str, object]:
     done = subprocess.run(
-        ["fio", "--name=check", f"--filename={path}", "--output-format=json", "--verify_fatal=1", *CONTENT, *options],
+        [
+            "fio",
+            "--name=check",
+            f"--filename={path}",
+            "--output-format=json",
+            "--verify_fatal=1",
+            "--verify_state_save=0",
+            *CONTENT,
+            *options,
+        ],
         capture_output=True,
         text=True,
         check=False,
