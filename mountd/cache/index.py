@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mountd.cache import schema
 
@@ -25,6 +25,7 @@ log = logging.getLogger("openshelf.mount.cache")
 TOUCHES_KEPT = 4096
 _ASKED_AT_ONCE = 512
 _USES_AT_ONCE = 64
+_Item = TypeVar("_Item")
 _WAL_PAGES = 250
 """The log beside the index is folded into it at about a megabyte, since it counts against the cache's limit."""
 
@@ -86,10 +87,13 @@ class Index:
         """Insert rows of new objects (SHA-256, ``disk_bytes``, disk), not sealed yet, in one transaction."""
         with self.batch():
             self._clock += 1
-            self._db.executemany(
-                "INSERT OR REPLACE INTO objects VALUES (?, ?, 0, ?, ?)",
-                [(sha256, taken, self._clock, disk) for sha256, taken, disk in rows],
-            )
+            # One statement for many rows: the interpreter's lock is free while it runs.
+            for part in _portions(rows):
+                values = [value for sha256, taken, disk in part for value in (sha256, taken, self._clock, disk)]
+                self._db.execute(
+                    f"INSERT OR REPLACE INTO objects VALUES {','.join(['(?, ?, 0, ?, ?)'] * len(part))}",  # noqa: S608
+                    values,
+                )
 
     def adopt(self, rows: Sequence[tuple[bytes, int, bool, int]]) -> None:
         """Insert rows of objects that were found on a disk (SHA-256, ``disk_bytes``, sealed, disk) and have none."""
@@ -102,7 +106,9 @@ class Index:
     def seal(self, digests: Iterable[bytes]) -> None:
         """Mark objects as sealed, in one transaction."""
         with self.batch():
-            self._db.executemany("UPDATE objects SET sealed = 1 WHERE sha256 = ?", [(sha256,) for sha256 in digests])
+            for part in _portions(list(digests)):
+                places = ",".join("?" * len(part))
+                self._db.execute(f"UPDATE objects SET sealed = 1 WHERE sha256 IN ({places})", part)  # noqa: S608
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -207,8 +213,7 @@ class Index:
     def known_among(self, digests: Sequence[bytes]) -> set[bytes]:
         """The same for many at once."""
         found: set[bytes] = set()
-        for start in range(0, len(digests), _ASKED_AT_ONCE):
-            part = digests[start : start + _ASKED_AT_ONCE]
+        for part in _portions(digests):
             places = ",".join("?" * len(part))
             with self._lock:
                 rows = self._db.execute(f"SELECT sha256 FROM objects WHERE sha256 IN ({places})", part)  # noqa: S608
@@ -220,6 +225,12 @@ class Index:
         self.flush()
         with self._lock:
             self._db.close()
+
+
+def _portions(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    """``items`` in portions for which one statement has places."""
+    for start in range(0, len(items), _ASKED_AT_ONCE):
+        yield items[start : start + _ASKED_AT_ONCE]
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -66,6 +66,8 @@ class Room:
         self.before_first_eviction: Callable[[], None] | None = None
         self._index = index
         self._held: dict[bytes, int] = {}
+        # Of its own, so that no open waits for a run of rows. A file that is evicted at this very moment is not found.
+        self._holding = threading.Lock()
         totals = index.totals()
         self._accounts: dict[int, Account] = {}
         for disk in disks:
@@ -95,12 +97,12 @@ class Room:
 
     def hold(self, sha256: bytes) -> None:
         """Keep a file from eviction until as many calls of :meth:`unhold`."""
-        with self.lock:
+        with self._holding:
             self._held[sha256] = self._held.get(sha256, 0) + 1
 
     def unhold(self, sha256: bytes) -> None:
         """Undo one :meth:`hold`."""
-        with self.lock:
+        with self._holding:
             left = self._held[sha256] - 1
             if left:
                 self._held[sha256] = left
