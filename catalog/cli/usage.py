@@ -19,6 +19,8 @@ from openshelf.units import format_size
 
 By = Literal["job", "user", "release", "node"]
 _AGO = re.compile(r"(\d{1,5})([hdw])")
+_FIRST = datetime(2000, 1, 1, tzinfo=UTC)
+"""No record is older."""
 _HOURS = {"h": 1, "d": 24, "w": 168}
 
 
@@ -89,7 +91,7 @@ def _moment(text: str) -> str:
         raise UsageError(
             "bad_time", f"{text[:80]!r} is not a time", "Write it like 2026-01-31, 2026-01-31T12:00:00Z, 12h, 7d or 4w."
         ) from error
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return max(moment, _FIRST).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _show_records(client: Client, wanted: dict[str, str | int], limit: int, as_json: bool) -> None:
