@@ -94,13 +94,15 @@ class CatalogProcess(RunningCatalog):
 def catalog_process(
     data: Path,
     *,
+    host: str = "127.0.0.1",
     port: int = 0,
     objects: str | None = None,
     environ: Mapping[str, str] | None = None,
     log: Path | None = None,
 ) -> Iterator[CatalogProcess]:
     """A catalog in a process of its own, which tests may kill; its log goes to ``log``."""
-    command = [sys.executable, "-m", "openshelf", "serve", "--data", str(data), "--port", str(port), "--json"]
+    command = [sys.executable, "-m", "openshelf", "serve", "--data", str(data), "--json"]
+    command += ["--host", host, "--port", str(port)]
     command += ["--objects", objects] if objects else []
     with (log or data.with_suffix(".log")).open("ab") as sink:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sink, env={**os.environ, **(environ or {})})
