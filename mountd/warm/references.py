@@ -6,10 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from catalog.names import KINDS, Collection, ReleaseRef, is_name, parse_collection
-from mountd.interfaces import ROOT_ID
-from mountd.tree import MountTree
-from openshelf.errors import OpenshelfError, UsageError
+from catalog.names import KINDS, Collection, is_name, parse_collection
+from openshelf.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +55,3 @@ def _inside(path: str, mountpoints: tuple[Path, ...]) -> str:
         f"{path} does not lie below the mount {mountpoints[0] if mountpoints else ''}".rstrip(),
         "Name a release as datasets/belle/chat@1.0, or a path below DIR.",
     )
-
-
-def resolve(tree: MountTree, reference: Reference) -> ReleaseRef:
-    """The listed release that is meant now. OpenshelfError when this mount lists none."""
-    named = ReleaseRef(reference.collection, reference.name)
-    if tree.release(named) is not None:
-        return named
-    version = _tagged(tree, named)
-    if version is None:
-        raise OpenshelfError(
-            "no_release",
-            f"This mount lists no release {named}",
-            f"See which there are: ls DIR/{reference.collection}",
-        )
-    return version
-
-
-def _tagged(tree: MountTree, tag: ReleaseRef) -> ReleaseRef | None:
-    """The release that a tag names."""
-    node = tree.node(ROOT_ID)
-    for name in (*str(tag.collection).split("/"), tag.version):
-        node = None if node is None else tree.lookup(node.nodeid, name.encode())
-    target = None if node is None else tree.readlink(node.nodeid)
-    found = None if target is None else ReleaseRef(tag.collection, target.decode())
-    return found if found is not None and tree.release(found) is not None else None

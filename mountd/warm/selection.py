@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from catalog.manifest import BATCH_ROWS, Manifest
 from catalog.names import ReleaseRef
 from mountd.cache.layout import Layout
+from mountd.interfaces import ROOT_ID
 from mountd.tree import MountTree
 from mountd.warm.globs import to_regex
-from mountd.warm.references import Reference, resolve
+from mountd.warm.references import Reference
 from openshelf.errors import OpenshelfError
 
 
@@ -86,6 +87,31 @@ def select(tree: MountTree, layout: Layout, reference: Reference, globs: Sequenc
     digest = inside.listed.manifest_digest
     manifest = Manifest.open_verified(layout.manifest_path(digest), bytes.fromhex(digest))
     return Selection(release, inside.slot, manifest, reference.below, tuple(map(to_regex, globs)))
+
+
+def resolve(tree: MountTree, reference: Reference) -> ReleaseRef:
+    """The listed release that is meant now. OpenshelfError when this mount lists none."""
+    named = ReleaseRef(reference.collection, reference.name)
+    if tree.release(named) is not None:
+        return named
+    version = _tagged(tree, named)
+    if version is None:
+        raise OpenshelfError(
+            "no_release",
+            f"This mount lists no release {named}",
+            f"See which there are: ls DIR/{reference.collection}",
+        )
+    return version
+
+
+def _tagged(tree: MountTree, tag: ReleaseRef) -> ReleaseRef | None:
+    """The release that a tag names."""
+    node = tree.node(ROOT_ID)
+    for name in (*str(tag.collection).split("/"), tag.version):
+        node = None if node is None else tree.lookup(node.nodeid, name.encode())
+    target = None if node is None else tree.readlink(node.nodeid)
+    found = None if target is None else ReleaseRef(tag.collection, target.decode())
+    return found if found is not None and tree.release(found) is not None else None
 
 
 def first_bytes(digests: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:

@@ -16,8 +16,8 @@ from mountd.releases import ListedRelease
 from mountd.rows import Rows
 from mountd.tree import CollectionState, MountTree
 from mountd.warm.globs import to_regex
-from mountd.warm.references import parse_reference, resolve
-from mountd.warm.selection import select
+from mountd.warm.references import parse_reference
+from mountd.warm.selection import resolve, select
 from mountd.warm.standing import Standing, bytes_on_disk, sealed_keys, standing
 from openshelf.errors import OpenshelfError, UsageError
 from tests.mountd.conftest import Bench, MakeBench
