@@ -243,9 +243,10 @@ class Withdrawals:
             row = 0
             for column in listed.open_rows().sha256_column():
                 for digest in column:
-                    with contextlib.suppress(FileNotFoundError):
-                        inode = self._cache.layout.object_path(digest.tobytes()).stat().st_ino
-                        found[inode] = inodes.file_id(slot, row)
+                    path = self._cache.object_path(digest.tobytes())
+                    if path is not None:
+                        with contextlib.suppress(FileNotFoundError):
+                            found[path.stat().st_ino] = inodes.file_id(slot, row)
                     row += 1
         return found
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -184,6 +186,15 @@ def test_a_process_in_a_pod_s_group_is_known_by_it(
     finally:
         end(process)
         processes.close()
+
+
+def test_a_thread_is_known_by_its_process_s_job() -> None:
+    processes = Processes()
+    with ThreadPoolExecutor(1) as pool:
+        thread = pool.submit(threading.get_native_id).result()
+        assert thread != os.getpid()
+        assert processes.job(thread) == processes.job(os.getpid()) != UNKNOWN
+    processes.close()
 
 
 def test_what_cannot_be_seen_is_unknown() -> None:
