@@ -81,6 +81,8 @@ class ReleaseTree:
         self._files: dict[int, Node] = {}
         self._made = (listed.record, listed.signature)
         self._last_row = -1
+        self.shown = False
+        """Whether its names are in the tree; kept by the tree."""
 
     @property
     def name(self) -> bytes:
@@ -113,18 +115,18 @@ class ReleaseTree:
             return self.made_file(RECORD_NAMES.index(name))
         rows = self.rows()
         path = span.prefix + name
-        row = self._last_row + 1  # names are mostly looked up in the order in which they are listed
-        if not (span.low <= row < span.high and rows.path(row) == path):
-            row = rows.lower_bound(path, span.low, span.high)
-            if row == span.high or rows.path(row) != path:
-                return self._folder_below(span, path, row)
+        row: int | None = self._last_row + 1  # names are mostly looked up in the order in which they are listed
+        if row is None or not (span.low <= row < span.high and rows.path(row) == path):
+            row = rows.find(path, span.low, span.high)
+            if row is None:
+                return self._folder_below(span, path)
         self._last_row = row
         return self._whole_file(row) if whole else self.file(row)
 
-    def _folder_below(self, span: _Span, path: bytes, row: int) -> Node | None:
-        """The folder ``path``, whose rows can only begin at or after ``row``."""
+    def _folder_below(self, span: _Span, path: bytes) -> Node | None:
+        """The folder ``path``, if there is one."""
         rows, below = self.rows(), path + b"/"
-        row = rows.lower_bound(below, row, span.high)
+        row = rows.lower_bound(below, span.low, span.high)
         if row == span.high or not rows.path(row).startswith(below):
             return None
         return self.folder(inodes.folder_id(self.slot, span.depth + 1, row), CONTENT_TTL_S)
@@ -238,7 +240,11 @@ class ReleaseTree:
         if node is None:
             if len(self._files) >= KEPT_FILES:
                 self._files = {}
-            node = self._files[row] = self.file(row)._replace(entry=self.rows().entry(row))
+            entry, nodeid = self.rows().entry(row), inodes.file_id(self.slot, row)
+            node = self._files[row] = Node(
+                nodeid, nodeid, "file", entry.mode, entry.size, entry.mtime_ns, CONTENT_TTL_S, 1, 0, entry, None,
+                self.listed.ref,
+            )  # fmt: skip
         return node
 
     def _folder_at(self, path: bytes) -> int:

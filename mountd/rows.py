@@ -182,21 +182,34 @@ class Rows:
 
     def find(self, path: bytes, low: int, high: int) -> int | None:
         """The row in [low, high) with exactly this path, or None."""
-        row = self.lower_bound(path, low, high)
-        return row if row < high and self.path(row) == path else None
+        if low >= high:
+            return None
+        number = self._batch_of(path, low, high)
+        batch, base = self._batches[number], number << _SHIFT
+        at = max(bisect_right(batch.marks(), path) - 1, 0) * MARK_ROWS
+        offsets = batch.path_offsets
+        end = min(at + MARK_ROWS, len(offsets) - 1)
+        start, found = offsets[at], -1
+        window = bytes(batch.path_bytes[start : offsets[end]])
+        while (found := window.find(path, found + 1)) >= 0:
+            row = bisect_left(offsets, start + found, at, end)
+            if offsets[row] == start + found and offsets[row + 1] == start + found + len(path):
+                return base + row if low <= base + row < high else None
+        return None
+
+    def _batch_of(self, path: bytes, low: int, high: int) -> int:
+        """The batch that a path is in, if it is in the rows [low, high): the last that begins at or below it."""
+        first, last = low >> _SHIFT, (high - 1) >> _SHIFT
+        return bisect_right(self._firsts, path, first + 1, last + 1) - 1 if first < last else first
 
     def lower_bound(self, path: bytes, low: int, high: int) -> int:
         """The first row in [low, high) whose path is not below ``path``, else ``high``."""
         batches = self._batches
-        first, last = low >> _SHIFT, (high - 1) >> _SHIFT
-        if first < last:  # which batch: the last one that begins at or below the path
-            number = bisect_right(self._firsts, path, first + 1, last + 1) - 1
-            low, high = max(low, number << _SHIFT), min(high, (number + 1) << _SHIFT)
         if high - low > MARK_ROWS:
-            number = low >> _SHIFT
-            marks = batches[number].marks()
-            at = bisect_left(marks, path)
+            number = self._batch_of(path, low, high)
             start = number << _SHIFT
+            low, high = max(low, start), min(high, start + BATCH_ROWS)
+            at = bisect_left(batches[number].marks(), path)
             low = min(max(low, start + (at - 1) * MARK_ROWS), high)
             high = min(high, start + at * MARK_ROWS)
         while low < high:

@@ -111,7 +111,7 @@ class MountTree:
         """The entry ``name`` of a folder."""
         found = self._find(parent_id)
         if isinstance(found, ReleaseTree):
-            return found.lookup(parent_id, name) if self._is_listed(found) else None
+            return found.lookup(parent_id, name) if found.shown else None
         if not isinstance(found, _Folder):
             return None
         if found is self._own:
@@ -123,19 +123,19 @@ class MountTree:
         """As :meth:`lookup`; a file's node comes without its entry."""
         found = self._by_slot.get(inodes.split(parent_id)[0])
         if isinstance(found, ReleaseTree):
-            return found.lookup(parent_id, name, whole=False) if self._is_listed(found) else None
+            return found.lookup(parent_id, name, whole=False) if found.shown else None
         return self.lookup(parent_id, name)
 
     def run(self, nodeid: int, position: int) -> Run | None:
         """See :meth:`mountd.interfaces.Tree.run`: the folders of releases have columns."""
         found = self._find(nodeid)
-        return found.run(nodeid, position) if isinstance(found, ReleaseTree) and self._is_listed(found) else None
+        return found.run(nodeid, position) if isinstance(found, ReleaseTree) and found.shown else None
 
     def children(self, nodeid: int) -> Iterable[tuple[bytes, Node]]:
         """The entries of a folder, above releases in order of name bytes."""
         found = self._find(nodeid)
         if isinstance(found, ReleaseTree):
-            return found.children(nodeid) if self._is_listed(found) else ()
+            return found.children(nodeid) if found.shown else ()
         if not isinstance(found, _Folder):
             return ()
         if found is self._own:
@@ -210,10 +210,6 @@ class MountTree:
     def _find(self, nodeid: int) -> _Entry | None:
         slot, _ = inodes.split(nodeid)
         return self._by_slot.get(slot) if slot else self._fixed.get(nodeid)
-
-    def _is_listed(self, release: ReleaseTree) -> bool:
-        parent = self._find(release.parent_id)
-        return isinstance(parent, _Folder) and parent.entries.get(release.name) is release
 
     def _status_node(self, nodeid: int | None = None) -> Node:
         content = json.dumps(dict(self._status()), ensure_ascii=False, indent=1).encode()
@@ -292,9 +288,13 @@ class MountTree:
             self._by_slot[inodes.split(entry.nodeid)[0]] = entry
             if isinstance(entry, ReleaseTree):
                 self._totals[entry.listed.ref] = entry.listed.files, entry.listed.size_bytes
+                entry.shown = True
         for listed in state.releases:
             folder.mode, folder.gid = listed.folder_mode, listed.gid
         folder.entries = after
+        for name, entry in before.items():
+            if isinstance(entry, ReleaseTree) and after.get(name) is not entry:
+                entry.shown = False
         names = (name for name in sorted(before.keys() | after.keys()) if before.get(name) is not after.get(name))
         changed += [Invalidation(folder.nodeid, name) for name in names]
         return namespace, folder

@@ -40,6 +40,7 @@ def _record(*parts: tuple[Struct, tuple[str, ...]]) -> np.dtype[Any]:
     )
 
 
+_WHOLE_ENTRY = Struct(ENTRY_OUT.format + ATTR.format.removeprefix("="))
 _PLAIN = _record((DIRENT, _DIRENT_NAMES))
 _PLUS = _record((ENTRY_OUT, _ENTRY_NAMES), (ATTR, _ATTR_NAMES), (DIRENT, _DIRENT_NAMES))
 
@@ -59,9 +60,16 @@ def time_of(mtime_ns: int) -> tuple[int, int]:
 
 def attr_bytes(node: Node) -> bytes:
     """``fuse_attr`` of a node."""
+    return entry_bytes(node, 0)[ENTRY_OUT.size :]
+
+
+def entry_bytes(node: Node, nodeid: int) -> bytes:
+    """``fuse_entry_out`` of a node that is handed out as ``nodeid``."""
+    valid, valid_ns = validity(node.ttl_s)
     seconds, nanoseconds = time_of(node.mtime_ns)
     nlink = 2 if node.kind == "dir" and node.nlink < 2 else node.nlink
-    return ATTR.pack(
+    return _WHOLE_ENTRY.pack(
+        nodeid, 0, valid, valid, valid_ns, valid_ns,
         node.ino, node.size, (node.size + _SECTOR_BYTES - 1) // _SECTOR_BYTES, seconds, seconds, seconds,
         nanoseconds, nanoseconds, nanoseconds, TYPE_BITS[node.kind] | node.mode, nlink, 0, node.gid, 0,
         BLOCK_BYTES, 0,

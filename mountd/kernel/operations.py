@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from mountd.interfaces import Handle, Invalidation, Node, Opened, Reader, Tree
 from mountd.kernel.answers import Buffer, FileRange
-from mountd.kernel.attributes import BLOCK_BYTES, TYPE_BITS, attr_bytes, time_of, validity
+from mountd.kernel.attributes import BLOCK_BYTES, TYPE_BITS, attr_bytes, entry_bytes, time_of, validity
 from mountd.kernel.listing import Listings
 from mountd.kernel.opens import OpenTable, base_id
 from mountd.kernel.protocol import (
@@ -137,9 +137,8 @@ class Operations:
         return self._tree.node(base_id(nodeid))
 
     def _entry_bytes(self, node: Node) -> bytes:
-        seconds, nanoseconds = validity(node.ttl_s)
         nodeid = self._opens.nodeid_for(node.nodeid) if node.kind == "file" else node.nodeid
-        return ENTRY_OUT.pack(nodeid, 0, seconds, seconds, nanoseconds, nanoseconds) + attr_bytes(node)
+        return entry_bytes(node, nodeid)
 
     def _lookup(self, request: Request) -> Answer:
         request.counters[Counter.LOOKUPS] += 1
@@ -275,7 +274,11 @@ class Operations:
         try:
             found = handle.locate(offset, size)
             request.counters[Counter.BYTES_SERVED] += size
-            return (handle.read(offset, size),) if found is None else FileRange(*found, size)
+            return (
+                (handle.read(offset, size),)
+                if found is None
+                else FileRange(*found, size, lambda: handle.read(offset, size))
+            )
         except (OSError, OpenshelfError) as error:
             request.counters[Counter.READ_ERRORS] += 1
             _logger.error("a read of %s failed: %s", _described(node), error)

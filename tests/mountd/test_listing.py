@@ -201,6 +201,8 @@ def test_rows_are_found_across_batches_and_marks(tmp_path: Path, monkeypatch: py
     for row in [0, 1, 63, 64, 65_535, 65_536, 131_071, 149_999, *chosen.sample(range(150_000), 400)]:
         assert rows.find(paths[row], 0, len(rows)) == row
         low, high = sorted((chosen.randrange(150_000), chosen.randrange(150_000)))
+        assert rows.find(paths[row], low, high) == (row if low <= row < high else None)
+        assert rows.find(paths[row][:-1], 0, len(rows)) is None and rows.find(paths[row] + b"!", 0, len(rows)) is None
         for path, place in ((paths[row], row), (paths[row] + b"!", row + 1), (b"", 0), (b"zzz", 150_000)):
             assert rows.lower_bound(path, 0, len(rows)) == place
             assert rows.lower_bound(path, low, high) == min(max(place, low), high)
