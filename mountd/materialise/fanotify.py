@@ -24,7 +24,7 @@ _HANDLE = struct.Struct("=Ii")
 """``struct file_handle``: bytes of the handle that follows, its type."""
 _MAX_HANDLE_BYTES = 128
 _AT_FDCWD = -100
-BUFFER_BYTES = 256 << 10
+BUFFER_BYTES = 64 << 10
 
 Opens = Iterator[tuple[bytes, bytes, int]]
 
@@ -48,12 +48,15 @@ class Fanotify:
         _checked(_libc().fanotify_mark(self.descriptor, flags, mask, _AT_FDCWD, folder))
         return _handle_of(folder)
 
-    def read(self) -> Opens:
-        """(handle of the folder, name of the file, pid) of each open that is waiting; nothing when none is."""
+    def read(self) -> bytes:
+        """Some of the events that are waiting, for :meth:`opens`; empty when none is."""
         try:
-            data = os.read(self.descriptor, BUFFER_BYTES)
+            return os.read(self.descriptor, BUFFER_BYTES)
         except BlockingIOError:
-            return
+            return b""
+
+    def opens(self, data: bytes) -> Opens:
+        """(handle of the folder, name of the file, pid) of each open."""
         place, end = 0, len(data)
         while place < end:
             length, _, _, header, mask, _, pid = _METADATA.unpack_from(data, place)

@@ -8,6 +8,7 @@ import os
 import select
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,6 +21,10 @@ log = logging.getLogger("openshelf.mount.materialise")
 PAUSE_S = 0.01
 """After a reading of the queue, events gather for this long; the first after a rest is read at once, while a
 short-lived process still lives."""
+MOST_WAITING = 512
+"""Readings of the queue (64 KiB each) that wait to be told; what comes then stays in the kernel's queue."""
+KEPT_ROWS = 200_000
+"""Names whose rows are remembered: a file that was opened once is opened again in the next epoch."""
 UNKNOWN_UID = 65534
 """The owner of a process that has ended meanwhile: nobody, as the kernel calls users that it cannot show."""
 
@@ -34,6 +39,9 @@ class OpenWatch:
         self._fanotify = fanotify
         self._opened = opened
         self._folders: dict[bytes, Folder] = {}
+        self._waiting: deque[bytes] = deque()
+        self._rows: dict[bytes, dict[bytes, int]] = {}
+        self._kept = 0
         self._closing = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="opens", daemon=True)
         self.count = 0
@@ -59,6 +67,7 @@ class OpenWatch:
     def forget(self, release: ReleaseTree) -> None:
         """Tell no more of a release; the marks end with the folders."""
         self._folders = {handle: each for handle, each in self._folders.items() if each[0] is not release}
+        self._rows, self._kept = {}, 0
         self.last_open.pop(release, None)
 
     def close(self) -> None:
@@ -74,35 +83,51 @@ class OpenWatch:
         poll.register(self._fanotify.descriptor, select.POLLIN)
         poll.register(self._closing, select.POLLIN)
         while self._closing not in dict(poll.poll()):
-            try:
-                self._tell()
-            except Exception:  # whatever it is, later opens must be told of
-                log.exception("an open could not be told of")
+            self._take()
+            while self._waiting:
+                try:
+                    self._tell(self._waiting.popleft())
+                except Exception:  # whatever it is, later opens must be told of
+                    log.exception("an open could not be told of")
+                self._take()
             time.sleep(PAUSE_S)
 
-    def _tell(self) -> None:
+    def _take(self) -> None:
+        """Empty the kernel's queue, which is short, before anything is done with what was in it."""
+        while len(self._waiting) < MOST_WAITING and (data := self._fanotify.read()):
+            self._waiting.append(data)
+
+    def _tell(self, data: bytes) -> None:
         own, owners = os.getpid(), {0: UNKNOWN_UID}
-        for handle, name, pid in self._fanotify.read():
+        now = time.monotonic()
+        for handle, name, pid in self._fanotify.opens(data):
             found = self._folders.get(handle)
             if found is None or pid == own:
                 continue
-            release, folder = found
-            node = _node(release, folder, name)
+            node = self._node(handle, *found, name)
             if node is None:
                 continue
             if pid not in owners:
                 owners[pid] = _owner(pid)
             self.count += 1
-            self.last_open[release] = time.monotonic()
+            self.last_open[found[0]] = now
             self._opened(Opened(node, pid, owners[pid], "materialised"))
 
-
-def _node(release: ReleaseTree, folder: bytes, name: bytes) -> Node | None:
-    if not folder and name in RECORD_NAMES:
-        return release.made_file(RECORD_NAMES.index(name))
-    rows, path = release.rows(), folder + name
-    row = rows.find(path, 0, len(rows))
-    return None if row is None else release.file(row)
+    def _node(self, handle: bytes, release: ReleaseTree, folder: bytes, name: bytes) -> Node | None:
+        if not folder and name in RECORD_NAMES:
+            return release.made_file(RECORD_NAMES.index(name))
+        known = self._rows.setdefault(handle, {})
+        row = known.get(name)
+        if row is None:
+            rows = release.rows()
+            row = rows.find(folder + name, 0, len(rows))
+            if row is None:
+                return None
+            self._kept += 1
+            if self._kept > KEPT_ROWS:
+                self._rows, self._kept, known = {}, 0, {}
+            known[name] = row
+        return release.file(row)
 
 
 def _owner(pid: int) -> int:
