@@ -61,7 +61,7 @@ class Node:
         self._pool = Pool()
         supply = Supply(self._cache, self._fetcher, self._pool)
         self._tree = MountTree(self._table, self._status)
-        self._reader = CacheReader(self._tree, supply)
+        self._reader = CacheReader(self._tree, supply, eager=config.options.fill == "eager")
         self.tree: Tree = self._tree
         bandwidth = windows.parse(config.options.bandwidth)
         self._warming = Warming(Means(self._tree, self._reader, self._cache, supply, bandwidth))
