@@ -6,6 +6,7 @@ import logging
 import resource
 import socket
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 
 from catalog.client import Client
@@ -13,9 +14,15 @@ from mountd.cache.layout import CacheError
 from mountd.cache.orders import CacheOrders
 from mountd.cache.store import Cache
 from mountd.cache.upkeep import Upkeep
-from mountd.fetch.fetcher import Counters, Fetcher
+from mountd.fetch import proxies
+from mountd.fetch.counters import Counters
+from mountd.fetch.fetcher import Fetcher
 from mountd.fetch.fill import Supply
+from mountd.fetch.limits import Bandwidth
+from mountd.fetch.memory import ChunkMemory
 from mountd.fetch.pool import Pool
+from mountd.fetch.route import Route
+from mountd.fetch.site_cache import SiteCache
 from mountd.follow import Credentials, Follower
 from mountd.groups import Groups, read_groups
 from mountd.inodes import InodeTable
@@ -29,9 +36,12 @@ from mountd.warm.commands import Warming
 from mountd.warm.runner import Means
 from mountd.withdrawals import Handling
 from openshelf.errors import UsageError
+from openshelf.units import MIB
 
 log = logging.getLogger("openshelf.mount")
 
+MOST_CHUNK_MEMORY_BYTES = 256 * MIB
+"""Chunks kept in memory take a quarter of the worker's limit, but no more than this."""
 STALL_S = 15.0
 """A source that sends nothing for this long is given up, and asked again."""
 
@@ -57,13 +67,14 @@ class Node:
         self._upkeep = Upkeep(self._cache)
         self._table = InodeTable.open(self._cache.layout.inodes)
         self._client = Client(config.catalog, config.token, timeout_s=STALL_S)
-        self._fetcher = Fetcher(self._client, Counters())
+        bandwidth = windows.parse(config.options.bandwidth)
+        self._fetcher = _fetcher(config, self._client, bandwidth)
         self._pool = Pool()
-        supply = Supply(self._cache, self._fetcher, self._pool)
+        memory = ChunkMemory(min(MOST_CHUNK_MEMORY_BYTES, config.options.memory_bytes // 4) or MOST_CHUNK_MEMORY_BYTES)
+        supply = Supply(self._cache, self._fetcher, self._pool, memory)
         self._tree = MountTree(self._table, self._status)
         self._reader = CacheReader(self._tree, supply, eager=config.options.fill == "eager")
         self.tree: Tree = self._tree
-        bandwidth = windows.parse(config.options.bandwidth)
         self._warming = Warming(Means(self._tree, self._reader, self._cache, supply, bandwidth))
         self.reader: Reader = self._warming.watched(self._reader)
         self._materialiser = Materialiser(config.options, config.mountpoint, self._cache, self._tree, self.opened)
@@ -83,7 +94,7 @@ class Node:
         )
         orders = CacheOrders(self._cache, self._tree, self._materialiser.tier_of)
         self._work: dict[str, Work] = {**self._warming.work(), **orders.work()}
-        self._shrinkers: tuple[Callable[[], None], ...] = (supply.memory.clear,)
+        self._shrinkers: tuple[Callable[[], None], ...] = (supply.memory.clear, supply.buffers.shrink)
         self._handling = Handling(
             config.options.withdraw,
             config.mountpoint,
@@ -176,11 +187,23 @@ class Node:
         self._ledger.close()
         self._fetcher.stop()
         self._pool.close()
+        self._fetcher.close()
         self._reader.close()
         self._table.close()
         self._client.close()
         self._upkeep.close()
         self._cache.close()
+
+
+def _fetcher(config: MountConfig, client: Client, bandwidth: windows.Bandwidth) -> Fetcher:
+    """What reads objects from the site caches and the catalog of this mount."""
+    counters = Counters()
+    route = Route.plan(
+        proxies.parse(config.options.proxies), client, lambda url: SiteCache(url, config.token, STALL_S), counters
+    )
+    limited = bandwidth != windows.Bandwidth()
+    limit = Bandwidth(lambda: windows.rate_at(bandwidth, datetime.now())) if limited else None
+    return Fetcher(client, counters, route=route, bandwidth=limit)
 
 
 def _permit_many_open_files() -> None:

@@ -41,6 +41,8 @@ class Body:
         self._left = length
         self._stall_s = stall_s
         self._cancelled = False
+        self._buffered = 0
+        """Bytes that came along with the headers and lie before what the socket has."""
         self._fresh = True
         self._waited_s = 0.0
         self._came = 0
@@ -66,7 +68,8 @@ class Body:
         done = 0
         try:
             while done < len(view) and not self.trouble:
-                piece = view[done : done + PIECE_BYTES]
+                self._look_into_buffer()
+                piece = view[done : done + (self._buffered or PIECE_BYTES)]
                 if before is not None:
                     before(len(piece))
                 count = self._receive(piece)
@@ -76,13 +79,17 @@ class Body:
             self.trouble = self.trouble or "the connection broke"
         return done
 
+    def _look_into_buffer(self) -> None:
+        if self._fresh and self._socket is not None:
+            self._buffered = len(self._source.fp.peek(1))
+        self._fresh = False
+
     def _receive(self, piece: memoryview) -> int:
         """Up to a piece; short of it ``trouble`` is set."""
-        if self._fresh:
-            self._fresh = False
-            ready = len(self._source.fp.peek(1)) if self._socket is not None else 0
-            if ready:
-                return int(self._source.readinto(piece[:ready]))
+        if self._buffered:
+            count = int(self._source.readinto(piece))
+            self._buffered -= count
+            return count
         done = 0
         while done < len(piece) and not self.trouble:
             started = time.monotonic()

@@ -119,13 +119,20 @@ class ObjectReading:
             if body is not None:
                 body.close()
 
-    def open_object(self, sha256: str, start: int, length: int, timeout_s: float | None = None) -> Body:
+    def open_object(
+        self, sha256: str, start: int, length: int, *, timeout_s: float | None = None, anew: bool = False
+    ) -> Body:
         """One attempt at ``length`` bytes of an object from byte ``start``: its answer, the body not yet read.
 
-        ``timeout_s`` is how long the catalog, and then the store, may say nothing. Raises as :meth:`read_object_parts`.
+        ``timeout_s`` is how long the catalog, and then the store, may say nothing, if that is less than the client's
+        own limit. ``anew``: ask the catalog, even while the store's address is known. Raises as
+        :meth:`read_object_parts`.
         """
+        limit_s = self._session.timeout_s
+        if anew:
+            self._targets.forget(f"/v1/objects/{sha256}")
         try:
-            return self._open(_digest(sha256), start, length, timeout_s or self._session.timeout_s)
+            return self._open(_digest(sha256), start, length, min(timeout_s or limit_s, limit_s))
         except _TryAgain as failure:
             raise failure.final from None
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from mountd import log, options, systemd
+from mountd.fetch import proxies
 from mountd.interfaces import MountConfig
 from mountd.kernel.mounting import canonical, refuse_nesting
 from mountd.orders import Orders
@@ -137,6 +138,7 @@ def mount(
 def _check_options(chosen: options.Options) -> None:
     """UsageError for what only its user can read, now rather than in the daemon's log."""
     windows.parse(chosen.bandwidth)
+    proxies.parse(chosen.proxies)
     if chosen.metrics:
         from mountd.metrics import address
 

@@ -37,9 +37,11 @@ GIVE_WAY_S = 1.0
 
 @dataclass(slots=True)
 class Flight:
-    """One chunk on its way. ``data`` is set when the chunk is in memory, ``error`` when it never came."""
+    """One chunk on its way. ``waited``: a reader needs it. ``data`` is set once it is in memory, ``error`` if it
+    never came."""
 
     done: bool = False
+    waited: bool = False
     data: bytes | memoryview | None = None
     error: OpenshelfError | None = None
 
@@ -155,7 +157,8 @@ class Fill:
             if self._completing or self.sealed or len(self.spec.chunks) == 1:
                 return
             self._completing = True
-        self._supply.pool.submit(Priority.BACKGROUND, lambda: self._complete_from(start))
+        pool = self._supply.pool
+        pool.submit(Priority.BACKGROUND, lambda: self._complete_from(start), pool.start_delay_s())
 
     def fetch_some(self, start: int, stop: int) -> tuple[int, bool] | None:
         """In the calling thread, fetch the first run of missing chunks in [``start``, ``stop``): the chunk after it,
@@ -209,6 +212,7 @@ class Fill:
                 claimed = True
             else:
                 claimed = False
+            flight.waited = True
         if claimed and not self._unpacked():
             self._submit(Priority.DEMAND, index, index + 1)
         self._wait(index, flight)
@@ -304,7 +308,13 @@ class Fill:
         """The bytes of a run of chunks as they come, not checked, each in a buffer of its own."""
         begin, end = self.spec.chunk_range(start)[0], self.spec.chunk_range(stop - 1)[1]
         take = self._supply.buffers.take
-        yield from self._supply.fetcher.parts(self._place.stored, self._place.offset + begin, end - begin, take)
+        where = self._place.stored, self._place.offset + begin, end - begin
+        yield from self._supply.fetcher.parts(*where, take, lambda: self._is_waited(start, stop))
+
+    def _is_waited(self, start: int, stop: int) -> bool:
+        """Whether a reader needs one of these chunks now."""
+        flights = (self._flights.get(index) for index in range(start, stop))
+        return any(flight is not None and flight.waited and not flight.done for flight in flights)
 
     def _check_and_store(self, index: int, data: memoryview, *, read_soon: bool) -> bool:
         if not self.spec.is_chunk(index, data):
@@ -370,15 +380,18 @@ class Fill:
         return self.sealed
 
     def _refetch(self, index: int, data: memoryview) -> None:
-        """A chunk came with wrong bytes: ask once more, then give up."""
+        """A chunk came with wrong bytes: ask once more, then the other sources."""
         fetcher, name = self._supply.fetcher, self.spec.sha256.hex()
         fetcher.counters.add("chunks_corrupt")
         log.warning("Chunk %d of file %s came with wrong bytes and is fetched again.", index, name)
         start, _ = self.spec.chunk_range(index)
-        fetcher.read(self._place.stored, self._place.offset + start, data)
-        if not self.spec.is_chunk(index, data):
-            fetcher.counters.add("chunks_corrupt")
-            raise FetchFailed("chunk_corrupt", f"chunk {index} of file {name} came with wrong bytes twice")
+        place = self._place
+        try:
+            fetcher.read(place.stored, place.offset + start, data, right=lambda: self.spec.is_chunk(index, data))
+        except FetchFailed as error:
+            if error.code != "wrong_bytes":
+                raise
+            raise FetchFailed("chunk_corrupt", f"chunk {index} of file {name} came with wrong bytes twice") from None
 
     def _land(self, start: int, stop: int, error: OpenshelfError) -> None:
         """End the flights of a run that failed."""

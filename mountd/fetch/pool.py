@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from enum import IntEnum
 log = logging.getLogger("openshelf.mount.fetch")
 
 Task = Callable[[], object]
+YOUNG_S = 5.0
+START_SPREAD_S = 1.0
 
 
 class Priority(IntEnum):
@@ -30,6 +33,7 @@ class Pool:
     """``threads`` daemon threads and a queue by priority; ``reserved`` of them serve only what readers wait for."""
 
     def __init__(self, threads: int = 6, reserved: int = 2) -> None:
+        self._born = time.monotonic()
         self._free_for_others = threads - reserved
         self._condition = threading.Condition()
         self._queue: list[tuple[Priority, int, Task]] = []
@@ -40,6 +44,12 @@ class Pool:
         self._threads = [threading.Thread(target=self._work, name=f"fetch-{n}", daemon=True) for n in range(threads)]
         for thread in self._threads:
             thread.start()
+
+    def start_delay_s(self) -> float:
+        """A random part of a second while the pool is young: a thousand nodes that start together do not begin to fetch
+        together what nobody waits for."""
+        young = time.monotonic() - self._born < YOUNG_S
+        return random.uniform(0, START_SPREAD_S) if young else 0.0  # noqa: S311 (spreading load is no secret)
 
     def submit(self, priority: Priority, task: Task, delay_s: float = 0.0) -> bool:
         """Queue a task, which must not raise, ``delay_s`` from now; False when the pool is closed."""

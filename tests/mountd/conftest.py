@@ -62,7 +62,8 @@ class Bench:
             lambda: Rows(Manifest.open(made.manifest)),
         )
         self.tree.update([CollectionState(made.ref.collection, [listed], {})])
-        self.reader = CacheReader(self.tree, Supply(self.cache, self.fetcher, self.pool), eager=eager)
+        self.supply = Supply(self.cache, self.fetcher, self.pool)
+        self.reader = CacheReader(self.tree, self.supply, eager=eager)
 
     def node(self, path: str) -> Node:
         node = self.tree.node(ROOT_ID)
