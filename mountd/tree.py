@@ -5,11 +5,9 @@ Readers take no lock: folders' entries are replaced as a whole when something ch
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from catalog.manifest import DEFAULT_MTIME_NS
@@ -17,19 +15,14 @@ from catalog.names import KINDS, Collection, ReleaseRef
 from mountd import inodes
 from mountd.inodes import InodeTable
 from mountd.interfaces import ROOT_ID, Invalidation, Node, Run, Totals
-from mountd.releases import FOLDER_MODE, FOLDER_TTL_S, MADE_MODE, ListedRelease, ReleaseTree
+from mountd.own_files import OWN_FOLDER_ID, OwnFiles
+from mountd.releases import FOLDER_MODE, FOLDER_TTL_S, ListedRelease, ReleaseTree
 from mountd.rows import PackedFile
 
 log = logging.getLogger("openshelf.mount.tree")
 
 OWN_FOLDER = b".openshelf"
-STATUS_NAME = b"status.json"
 _FIRST_KIND_ID = 2
-_OWN_FOLDER_ID = 64
-_STATUS_PLACES = 1 << 32
-"""Each second's status is a file of its own, so that nothing changes under a node id."""
-_STATUS_KEPT = 64
-_STATUS_BYTES = 4096
 
 
 @dataclass(slots=True)
@@ -77,13 +70,12 @@ class MountTree:
 
     def __init__(self, table: InodeTable, status: Callable[[], Mapping[str, object]] = dict) -> None:
         self._table = table
-        self._status = status
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[Invalidation], None]] = []
         self._totals: dict[ReleaseRef, tuple[int, int]] = {}
         self._total = Totals(0, 0)
-        self._status_nodes: dict[int, Node] = {}
-        self._own = _Folder(_OWN_FOLDER_ID, ROOT_ID, OWN_FOLDER)
+        self._own_files = OwnFiles(status, self._public_releases)
+        self._own = _Folder(OWN_FOLDER_ID, ROOT_ID, OWN_FOLDER)
         self._kinds = {
             kind: _Folder(_FIRST_KIND_ID + number, ROOT_ID, kind.encode()) for number, kind in enumerate(KINDS)
         }
@@ -99,7 +91,7 @@ class MountTree:
         slot, place = inodes.split(nodeid)
         if slot == 0:
             if place & inodes.FILE_BIT:
-                return self._status_nodes.get(nodeid) or self._status_node(nodeid)
+                return self._own_files.node(nodeid)
             fixed = self._fixed.get(nodeid)
             return None if fixed is None else fixed.node()
         found = self._by_slot.get(slot)
@@ -115,7 +107,7 @@ class MountTree:
         if not isinstance(found, _Folder):
             return None
         if found is self._own:
-            return self._status_node() if name == STATUS_NAME else None
+            return self._own_files.lookup(name)
         entry = found.entries.get(name)
         return None if entry is None else entry.root() if isinstance(entry, ReleaseTree) else entry.node()
 
@@ -139,7 +131,7 @@ class MountTree:
         if not isinstance(found, _Folder):
             return ()
         if found is self._own:
-            return [(STATUS_NAME, self._status_node())]
+            return self._own_files.children()
         return [
             (name, entry.root() if isinstance(entry, ReleaseTree) else entry.node())
             for name, entry in sorted(found.entries.items(), key=lambda item: item[0])
@@ -149,7 +141,7 @@ class MountTree:
         """The parent's id and the name of a node; None for the root and for unknown ids."""
         slot, place = inodes.split(nodeid)
         if slot == 0 and place & inodes.FILE_BIT:
-            return _OWN_FOLDER_ID, STATUS_NAME
+            return self._own_files.place(nodeid)
         found = self._find(nodeid)
         if found is None or nodeid == ROOT_ID:
             return None
@@ -189,14 +181,36 @@ class MountTree:
         """All releases that are listed."""
         return [
             entry.listed
-            for kind in list(self._kinds.values())
-            for namespace in kind.entries.values()
-            if isinstance(namespace, _Folder)
-            for folder in namespace.entries.values()
-            if isinstance(folder, _Folder)
+            for folder in self._collection_folders()
             for entry in folder.entries.values()
             if isinstance(entry, ReleaseTree)
         ]
+
+    def _collection_folders(self) -> Iterator[_Folder]:
+        for kind in self._kinds.values():
+            for namespace in kind.entries.values():
+                if isinstance(namespace, _Folder):
+                    yield from (folder for folder in namespace.entries.values() if isinstance(folder, _Folder))
+
+    def _public_releases(self) -> list[Mapping[str, object]]:
+        """What ``releases.json`` says of each release that everybody may see; the same for every worker."""
+        found: list[Mapping[str, object]] = []
+        for folder in self._collection_folders():
+            entries = folder.entries
+            links = [entry for entry in entries.values() if isinstance(entry, _Link)]
+            found += [
+                {
+                    "release": str(entry.listed.ref),
+                    "manifest_digest": entry.listed.manifest_digest,
+                    "files": entry.listed.files,
+                    "size_bytes": entry.listed.size_bytes,
+                    "licence": entry.listed.licence,
+                    "tags": sorted(link.name.decode() for link in links if link.target == entry.name),
+                }
+                for entry in entries.values()
+                if isinstance(entry, ReleaseTree) and not entry.listed.restricted
+            ]
+        return sorted(found, key=lambda line: str(line["release"]))
 
     def subscribe(self, callback: Callable[[Invalidation], None]) -> None:
         """Call ``callback`` for every name that appears, goes away or points elsewhere."""
@@ -210,21 +224,6 @@ class MountTree:
     def _find(self, nodeid: int) -> _Entry | None:
         slot, _ = inodes.split(nodeid)
         return self._by_slot.get(slot) if slot else self._fixed.get(nodeid)
-
-    def _status_node(self, nodeid: int | None = None) -> Node:
-        content = json.dumps(dict(self._status()), ensure_ascii=False, indent=1).encode()
-        # Always of the same size, since the kernel may hold the size of another second's.
-        content = content.ljust(_STATUS_BYTES - 1) + b"\n"
-        chosen = nodeid or inodes.file_id(0, int(time.time()) % _STATUS_PLACES)
-        with self._lock:
-            kept = self._status_nodes.get(chosen)
-            if kept is None:
-                now_ns = time.time_ns()
-                kept = Node(chosen, chosen, "file", MADE_MODE, len(content), now_ns, FOLDER_TTL_S, content=content)
-                while len(self._status_nodes) >= _STATUS_KEPT:
-                    del self._status_nodes[next(iter(self._status_nodes))]
-                self._status_nodes[chosen] = kept
-            return kept
 
     # -- changing
 
@@ -243,6 +242,8 @@ class MountTree:
             self._attach([(self._kinds[each.folder], namespace) for each, namespace, _ in folders], changed)
             files = sum(files for files, _ in self._totals.values())
             self._total = Totals(files, sum(size for _, size in self._totals.values()))
+        if changed:
+            changed.insert(0, self._own_files.changed())
         for invalidation in changed:
             for callback in self._callbacks:
                 callback(invalidation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Iterator
@@ -178,7 +179,7 @@ def test_only_the_names_concerned_are_invalidated(table: InodeTable, made: MadeR
     other = make_release(parse_release("datasets/belle/chat@2.0"), {"x": b"x"}, tmp_path)
     tree = MountTree(table)
     told: list[Invalidation] = []
-    tree.subscribe(told.append)
+    tree.subscribe(lambda change: None if change.name == b"releases.json" else told.append(change))
     tree.update([CollectionState(CHAT, [listed(made)], {"latest": "1.0"})])
     assert Invalidation(walk(tree, "datasets").nodeid, b"belle") in told
     chat = walk(tree, "datasets/belle/chat")
@@ -224,8 +225,72 @@ def test_status_json_keeps_its_size_and_never_changes_under_an_id(table: InodeTa
     assert node.content is not None and len(node.content) == node.size == 4096
     assert json.loads(node.content)["feed_serial"] == 100
     assert tree.node(node.nodeid) == node
-    assert [name for name, _ in tree.children(walk(tree, ".openshelf").nodeid)] == [b"status.json"]
+    assert [name for name, _ in tree.children(walk(tree, ".openshelf").nodeid)] == [b"releases.json", b"status.json"]
     assert tree.place(node.nodeid) == (walk(tree, ".openshelf").nodeid, b"status.json")
+
+
+def test_releases_json_tells_what_everybody_may_see_and_changes_its_id(
+    table: InodeTable, made: MadeRelease, tmp_path: Path
+) -> None:
+    tree = MountTree(table)
+    told: list[Invalidation] = []
+    tree.subscribe(told.append)
+    empty = walk(tree, ".openshelf/releases.json")
+    assert empty.content is not None and json.loads(empty.content) == {"releases": []}
+    hidden = make_release(parse_release("datasets/hospital/notes@1.0"), {"x": b"x"}, tmp_path)
+    private = dataclasses.replace(listed(hidden), restricted=True, gid=5012)
+    tree.update([
+        CollectionState(CHAT, [listed(made)], {"latest": "1.0", "best": "1.0"}),
+        CollectionState(hidden.ref.collection, [private], {"latest": "1.0"}),
+    ])  # fmt: skip
+    assert told[0] == Invalidation(walk(tree, ".openshelf").nodeid, b"releases.json")
+    now = walk(tree, ".openshelf/releases.json")
+    assert now.content is not None and now.size == len(now.content)
+    assert json.loads(now.content) == {
+        "releases": [
+            {
+                "release": "datasets/belle/chat@1.0",
+                "manifest_digest": made.digest,
+                "files": 8,
+                "size_bytes": sum(map(len, FILES.values())),
+                "licence": "CC-BY-4.0",
+                "tags": ["best", "latest"],
+            }
+        ]
+    }
+    assert now.nodeid != empty.nodeid
+    assert (tree.node(empty.nodeid), tree.node(now.nodeid)) == (empty, now)
+    assert MountTree(table).node(now.nodeid) is None
+    assert tree.place(now.nodeid) == (walk(tree, ".openshelf").nodeid, b"releases.json")
+
+
+def test_folders_of_a_restricted_collection_have_its_group_and_other_ids(table: InodeTable, made: MadeRelease) -> None:
+    tree = MountTree(table)
+    tree.update([CollectionState(CHAT, [listed(made)], {})])
+    public = walk(tree, "datasets/belle/chat/1.0/data")
+    told: list[Invalidation] = []
+    tree.subscribe(told.append)
+    for gid, mode in ((77, 0o750), (0, 0o700)):
+        told.clear()
+        release = dataclasses.replace(listed(made), restricted=True, gid=gid)
+        tree.update([CollectionState(CHAT, [release], {})])
+        chat = walk(tree, "datasets/belle/chat")
+        assert Invalidation(chat.nodeid, b"1.0") in told
+        for path in ("datasets/belle/chat", "datasets/belle/chat/1.0", "datasets/belle/chat/1.0/data/a"):
+            folder = walk(tree, path)
+            assert (folder.mode, folder.gid) == (mode, gid)
+        data = walk(tree, "datasets/belle/chat/1.0/data")
+        assert data.nodeid != public.nodeid
+        assert {(node.kind, node.mode, node.gid) for _, node in tree.children(data.nodeid)} == {
+            ("file", 0o444, 0),
+            ("dir", mode, gid),
+        }
+        assert walk(tree, "datasets/belle").mode == 0o555
+        assert tree.listed() == [release]
+    assert list(tree.children(public.nodeid)) == []
+    tree.update([CollectionState(CHAT, [listed(made)], {})])
+    assert walk(tree, "datasets/belle/chat/1.0/data") == public
+    assert walk(tree, "datasets/belle/chat").mode == 0o555
 
 
 def test_folders_with_many_files_and_folders_are_listed_whole(table: InodeTable, tmp_path: Path) -> None:
