@@ -87,8 +87,9 @@ class Index:
         """Insert rows of new objects (SHA-256, ``disk_bytes``, disk), not sealed yet, in one transaction."""
         with self.batch():
             self._clock += 1
-            # One statement for many rows: the interpreter's lock is free while it runs.
-            for part in _portions(rows):
+            # In the order of the table, which halves the pages written; one statement for many rows, during which the
+            # interpreter's lock is free.
+            for part in _portions(sorted(rows)):
                 values = [value for sha256, taken, disk in part for value in (sha256, taken, self._clock, disk)]
                 self._db.execute(
                     f"INSERT OR REPLACE INTO objects VALUES {','.join(['(?, ?, 0, ?, ?)'] * len(part))}",  # noqa: S608
@@ -106,7 +107,7 @@ class Index:
     def seal(self, digests: Iterable[bytes]) -> None:
         """Mark objects as sealed, in one transaction."""
         with self.batch():
-            for part in _portions(list(digests)):
+            for part in _portions(sorted(digests)):
                 places = ",".join("?" * len(part))
                 self._db.execute(f"UPDATE objects SET sealed = 1 WHERE sha256 IN ({places})", part)  # noqa: S608
 

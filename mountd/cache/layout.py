@@ -13,6 +13,7 @@ Format 1 had no other disks and no pins; it is brought to format 2 in place when
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -26,6 +27,7 @@ from openshelf.errors import OpenshelfError
 FORMAT = "2"
 OLDER_FORMATS = frozenset({"1"})
 SEALED_MODE = 0o444
+_FOLDERS = 256
 UNSETTLED_MODE = 0o400
 """The mode of a small sealed file whose bytes may not be on the disk yet (:mod:`mountd.cache.settling`)."""
 OVERLAYFS_TYPES = frozenset({"overlay", "overlayfs", "fuse.fuse-overlayfs"})
@@ -130,6 +132,15 @@ def prepare_folder(root: Path) -> None:
     _check_format(root)
     for name in ("objects", "partial"):
         (root / name).mkdir(mode=0o700, exist_ok=True)
+    _make_folders(root / "objects")
+
+
+def _make_folders(objects: Path) -> None:
+    """Make the folders of objects all at once, so that they are counted before anything lies in them."""
+    if sum(1 for _ in objects.iterdir()) < _FOLDERS:
+        with contextlib.suppress(OSError):  # a full disk: nothing will be kept there, and that is said then
+            for number in range(_FOLDERS):
+                (objects / f"{number:02x}").mkdir(mode=0o700, exist_ok=True)
 
 
 def _check_format(root: Path) -> None:

@@ -160,24 +160,25 @@ def recount_partials(index: Index, room: Room) -> None:
     Partial files grow without the index: what they take is read from the disk, and one sealed at the moment of a crash
     is found under its sealed name.
     """
-    for row in index.partials():
-        disk = room.disks.get(row.disk)
-        if disk is None:
-            continue
-        path, sealed = disk.partial_path(row.sha256), disk.object_path(row.sha256)
-        if path.exists():
-            taken = path.stat().st_blocks * 512 + MAP_BYTES
-            index.put(row.sha256, taken, sealed=False, disk=disk.number)
-            room.partial_bytes[row.sha256] = taken
-            room.count(disk, taken - row.disk_bytes, 0)
-            if room.disks.home(row.sha256) is not disk:
-                room.stray_partials[row.sha256] = disk
-        elif sealed.exists():
-            chunks_path(path).unlink(missing_ok=True)
-            taken = disk_bytes(sealed.stat().st_size)
-            index.put(row.sha256, taken, sealed=True, disk=disk.number)
-            room.count(disk, taken - row.disk_bytes, -1)
-        else:
-            remove_partial(path)
-            index.remove(row.sha256)
-            room.count(disk, -row.disk_bytes, -2)
+    with index.batch():  # after the end of a worker that was unpacking there are thousands
+        for row in index.partials():
+            disk = room.disks.get(row.disk)
+            if disk is None:
+                continue
+            path, sealed = disk.partial_path(row.sha256), disk.object_path(row.sha256)
+            if path.exists():
+                taken = path.stat().st_blocks * 512 + MAP_BYTES
+                index.put(row.sha256, taken, sealed=False, disk=disk.number)
+                room.partial_bytes[row.sha256] = taken
+                room.count(disk, taken - row.disk_bytes, 0)
+                if room.disks.home(row.sha256) is not disk:
+                    room.stray_partials[row.sha256] = disk
+            elif sealed.exists():
+                chunks_path(path).unlink(missing_ok=True)
+                taken = disk_bytes(sealed.stat().st_size)
+                index.put(row.sha256, taken, sealed=True, disk=disk.number)
+                room.count(disk, taken - row.disk_bytes, -1)
+            else:
+                remove_partial(path)
+                index.remove(row.sha256)
+                room.count(disk, -row.disk_bytes, -2)

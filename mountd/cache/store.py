@@ -268,6 +268,11 @@ class Cache:
         """Remove a file whatever holds it: withdrawn, or found damaged. Open descriptors go on reading it."""
         self.room.discard(sha256)
 
+    def give_up(self, sha256: bytes, error: OSError) -> None:
+        """A sealed file cannot be read: note the failure of its disk, and remove the file."""
+        self.note_failure(error, sha256)
+        self.discard_damaged(sha256)
+
     def discard_damaged(self, sha256: bytes) -> None:
         """Remove a file whose bytes are not right any more, and tell who has links of it."""
         self.room.discard(sha256)

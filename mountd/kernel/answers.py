@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mountd.kernel.protocol import OUT_HEADER
@@ -26,11 +26,13 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """An answer to READ that lies in a file: ``length`` bytes of ``descriptor`` from ``offset`` on."""
+    """An answer to READ that lies in a file: ``length`` bytes of ``descriptor`` from ``offset`` on; ``instead``
+    has them when the file cannot be read."""
 
     descriptor: int
     offset: int
     length: int
+    instead: Callable[[], Buffer]
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,6 +149,10 @@ class Channel:
             return answerer.file(request.unique, answer)
         except OSError as error:
             _logger.error("a cache file cannot be read: %s", error.strerror)
+        try:
+            return answerer.data(request.unique, (answer.instead(),))
+        except OSError as error:
+            _logger.error("nor can its bytes be had from the store: %s", error.strerror)
             request.counters[Counter.READ_ERRORS] += 1
             answerer.error(request.unique, errno.EIO)
             return True
