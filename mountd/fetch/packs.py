@@ -36,8 +36,8 @@ AT_ONCE = 3
 WINDOW_BYTES = 4 * MIB
 """How much is fetched around a file where the whole pack is not wanted."""
 PART_BYTES = 256 * KIB
-GROUP_BYTES = 4 * MIB
-"""Files are entered into the cache this much at a time, ahead of their bytes."""
+GROUP_BYTES = 16 * MIB
+"""Files are entered into the cache this much at a time, ahead of their bytes: many rows at once cost a third each."""
 GAP_BYTES = 1 * MIB
 """Bytes that nobody needs are read over up to this length; a longer stretch ends the request."""
 LARGEST_SHARE = 4
