@@ -16,7 +16,7 @@ from mountd.warm.references import parse_reference
 from mountd.warm.runner import Means, Runner, make_plan
 from mountd.warm.schedule import begins_at
 from mountd.warm.selection import select
-from mountd.warm.standing import sealed_keys, standing
+from mountd.warm.standing import sealed, standing
 from openshelf.errors import OpenshelfError, UsageError
 
 LINES_A_REPORT = 500
@@ -81,7 +81,7 @@ class Warming:
             now.timestamp(),
         )
         plan = make_plan(job, self._means, self._folder)
-        refuse_too_large(plan, self._means.cache.limit_bytes, 0)
+        refuse_too_large(plan, self._means.cache)
         counted = plan.standing()
         entered = self._jobs.add(
             dataclasses.replace(
@@ -107,11 +107,11 @@ class Warming:
     def _check(self, given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """How each release of ``references`` stands, as far as ``globs`` name files of it."""
         layout = self._means.cache.layout
-        sealed = sealed_keys(layout)
+        here = sealed(self._means.cache)
         releases = []
         for text in given["references"]:
             selection = select(self._means.tree, layout, parse_reference(text), given.get("globs", ()))
-            counted = standing(selection, sealed)
+            counted = standing(selection, here)
             named = {"reference": text, "release": str(selection.release)}
             releases.append({**named, **dataclasses.asdict(counted), "complete": counted.complete})
         yield {"complete": all(each["complete"] for each in releases), "releases": releases}

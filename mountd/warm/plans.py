@@ -8,23 +8,30 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from catalog.manifest import CHUNK_BYTES, PACK_FILE_BYTES
 from catalog.names import ReleaseRef
 from mountd import inodes
-from mountd.cache.layout import Layout
-from mountd.cache.partial import disk_bytes
+from mountd.cache.columns import keys_and_blocks
+from mountd.cache.guard import Keys, among, keys_of, keys_of_all
+from mountd.cache.partial import BLOCK_BYTES
+from mountd.cache.store import Cache
 from mountd.releases import ReleaseTree
 from mountd.tree import MountTree
 from mountd.warm.access_list import Access, Ranges, from_lines
 from mountd.warm.bringing import Unit
-from mountd.warm.selection import Piece, Selection, first_bytes
-from mountd.warm.standing import Standing, bytes_on_disk, cached, sealed_keys, standing
+from mountd.warm.selection import Piece, Selection
+from mountd.warm.standing import Standing, cached, sealed, standing
 from openshelf.errors import OpenshelfError
 from openshelf.units import format_size
 
 GROUPED = 1024
 """So many small files of an access list at most may change places to come with others of their object."""
+
+
+Contents = tuple[Keys, npt.NDArray[np.uint64]]
+"""Keys of files and their sizes in bytes; not sorted, with repetitions."""
 
 
 class Plan(Protocol):
@@ -39,8 +46,8 @@ class Plan(Protocol):
     def units(self) -> Iterator[Unit]:
         """What was missing at the last :meth:`standing`, in the order in which it is wanted."""
 
-    def bytes_on_disk(self) -> int:
-        """What the cache needs to hold all of it."""
+    def contents(self) -> Contents:
+        """What the cache is to hold."""
 
 
 class ReleasePlan:
@@ -48,14 +55,14 @@ class ReleasePlan:
 
     remark = ""
 
-    def __init__(self, selections: Sequence[Selection], layout: Layout) -> None:
+    def __init__(self, selections: Sequence[Selection], cache: Cache) -> None:
         self._selections = selections
-        self._layout = layout
+        self._cache = cache
         self._sealed = np.empty(0, np.uint64)
 
     def standing(self) -> Standing:
         """See :class:`Plan`."""
-        self._sealed = sealed_keys(self._layout)
+        self._sealed = sealed(self._cache)
         return sum((standing(each, self._sealed) for each in self._selections), Standing())
 
     def units(self) -> Iterator[Unit]:
@@ -64,9 +71,14 @@ class ReleasePlan:
             for piece in selection.pieces():
                 yield from _units(piece.only(~cached(piece, self._sealed)), selection.slot)
 
-    def bytes_on_disk(self) -> int:
+    def contents(self) -> Contents:
         """See :class:`Plan`."""
-        return bytes_on_disk(self._selections)
+        keys, sizes = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+        for selection in self._selections:
+            for piece in selection.pieces():
+                keys.append(piece.keys())
+                sizes.append(piece.sizes)
+        return np.concatenate(keys), np.concatenate(sizes)
 
 
 def _units(piece: Piece, slot: int) -> Iterator[Unit]:
@@ -80,7 +92,7 @@ def _units(piece: Piece, slot: int) -> Iterator[Unit]:
     small = piece.only(packed)
     if not len(small.rows):
         return
-    _, first, group = np.unique(first_bytes(small.stored), return_index=True, return_inverse=True)
+    _, first, group = np.unique(keys_of(small.stored), return_index=True, return_inverse=True)
     group = group.ravel()
     for number in np.argsort(first).tolist():
         members = np.flatnonzero(group == number)
@@ -112,8 +124,8 @@ class _Wanted:
 class ListPlan:
     """The files of an access list, in its order; of some only the chunks that were read."""
 
-    def __init__(self, path: Path, tree: MountTree, layout: Layout) -> None:
-        self._layout = layout
+    def __init__(self, path: Path, tree: MountTree, cache: Cache) -> None:
+        self._cache = cache
         self._sealed: frozenset[int] = frozenset()
         try:
             with path.open("rb") as lines:
@@ -132,8 +144,7 @@ class ListPlan:
 
     def standing(self) -> Standing:
         """See :class:`Plan`."""
-        digests = np.frombuffer(b"".join(each.sha256 for each in self._wanted), np.uint8).reshape(-1, 32)
-        here = np.isin(first_bytes(digests), sealed_keys(self._layout))
+        here = among(keys_of_all(each.sha256 for each in self._wanted), sealed(self._cache))
         here |= np.array([each.size == 0 for each in self._wanted])
         self._sealed = frozenset(np.flatnonzero(here).tolist())
         sizes = [each.wanted_bytes() for each in self._wanted]
@@ -156,9 +167,10 @@ class ListPlan:
             yield Unit(each.nodeid, chunks=each.chunks)
         yield from _grouped(small)
 
-    def bytes_on_disk(self) -> int:
+    def contents(self) -> Contents:
         """See :class:`Plan`."""
-        return sum(disk_bytes(each.wanted_bytes()) for each in {each.sha256: each for each in self._wanted}.values())
+        sizes = np.array([each.wanted_bytes() for each in self._wanted], np.uint64)
+        return keys_of_all(each.sha256 for each in self._wanted), sizes
 
 
 def _grouped(small: Sequence[_Wanted]) -> Iterator[Unit]:
@@ -196,15 +208,36 @@ def _row_of(release: ReleaseTree | None, access: Access) -> _Wanted | None:
     return _Wanted(inodes.file_id(release.slot, row), entry.size, entry.sha256, entry.object, access.chunks)
 
 
-def refuse_too_large(plan: Plan, limit_bytes: int, pinned_bytes: int) -> None:
+def refuse_too_large(plan: Plan, cache: Cache) -> None:
     """OpenshelfError when the cache could not hold all of it beside what is pinned."""
-    needed = plan.bytes_on_disk()
-    room = max(limit_bytes - pinned_bytes, 0)
-    if needed <= room:
+    keys, sizes = plan.contents()
+    blocks = -(-sizes.astype(np.int64) // BLOCK_BYTES) * BLOCK_BYTES
+    pinned_keys, pinned_blocks = _pinned(cache)
+    alone = _together(keys, blocks)
+    if _together(np.concatenate([keys, pinned_keys]), np.concatenate([blocks, pinned_blocks])) <= cache.limit_bytes:
         return
-    pins = f", of which {format_size(pinned_bytes)} are pinned by others" if pinned_bytes else ""
+    pinned = _together(pinned_keys, pinned_blocks)
+    beside = f" beside the {format_size(pinned)} that are pinned" if pinned else ""
     raise OpenshelfError(
         "too_large",
-        f"This needs {format_size(needed)}, and the cache holds {format_size(limit_bytes)} at most{pins}",
+        f"This needs {format_size(alone)}{beside}, and the cache holds {format_size(cache.limit_bytes)} at most",
         "Name fewer files with --files GLOB, or mount with a larger --cache-size.",
     )
+
+
+def _together(keys: Keys, blocks: npt.NDArray[np.int64]) -> int:
+    """Bytes on disk, each content once."""
+    _, first = np.unique(keys, return_index=True)
+    return int(blocks[first].sum())
+
+
+def _pinned(cache: Cache) -> tuple[Keys, npt.NDArray[np.int64]]:
+    """What pinned releases take."""
+    keys, blocks = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
+    for digest in set(cache.pins.all().values()):
+        manifest = cache.layout.manifest_path(digest)
+        if manifest.exists():
+            found, taken = keys_and_blocks(manifest, digest)
+            keys.append(found)
+            blocks.append(taken.astype(np.int64))
+    return np.concatenate(keys), np.concatenate(blocks)

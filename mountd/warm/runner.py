@@ -123,7 +123,7 @@ class Runner:
         if before.complete:
             self._end(job, State.DONE, plan.remark)
             return True
-        refuse_too_large(plan, self._means.cache.limit_bytes, 0)
+        refuse_too_large(plan, self._means.cache)
         last = Counted()
 
         def report(counted: Counted) -> None:
@@ -190,8 +190,7 @@ class Runner:
 
 def make_plan(job: Job, means: Means, folder: Path) -> Plan:
     """What the job means now. OpenshelfError when it names what is not listed."""
-    layout = means.cache.layout
     if job.listing:
-        return ListPlan(folder / job.listing, means.tree, layout)
+        return ListPlan(folder / job.listing, means.tree, means.cache)
     references = map(parse_reference, job.references)
-    return ReleasePlan([select(means.tree, layout, each, job.globs) for each in references], layout)
+    return ReleasePlan([select(means.tree, means.cache.layout, each, job.globs) for each in references], means.cache)

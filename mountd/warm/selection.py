@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from catalog.manifest import BATCH_ROWS, Manifest
 from catalog.names import ReleaseRef
+from mountd.cache.guard import Keys, keys_of
 from mountd.cache.layout import Layout
 from mountd.interfaces import ROOT_ID
 from mountd.tree import MountTree
@@ -33,9 +34,9 @@ class Piece:
     stored: npt.NDArray[np.uint8]
     offsets: npt.NDArray[np.uint64]
 
-    def keys(self) -> npt.NDArray[np.uint64]:
-        """The first 8 bytes of each file's SHA-256: enough to tell contents apart when counting."""
-        return first_bytes(self.sha256)
+    def keys(self) -> Keys:
+        """What tells contents apart when counting."""
+        return keys_of(self.sha256)
 
     def only(self, kept: npt.NDArray[Any]) -> Piece:
         """The rows at these places, or where this is true."""
@@ -112,11 +113,6 @@ def _tagged(tree: MountTree, tag: ReleaseRef) -> ReleaseRef | None:
     target = None if node is None else tree.readlink(node.nodeid)
     found = None if target is None else ReleaseRef(tag.collection, target.decode())
     return found if found is not None and tree.release(found) is not None else None
-
-
-def first_bytes(digests: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """The first 8 bytes of digests of shape (n, 32), or of whatever width, as one number each."""
-    return np.ascontiguousarray(digests[:, :8]).view(np.uint64).ravel()
 
 
 def _piece(batch: Any, number: int) -> Piece:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
-from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from mountd.cache.layout import Layout
-from mountd.cache.partial import disk_bytes
+from mountd.cache.columns import sealed_keys
+from mountd.cache.guard import Keys, among
+from mountd.cache.store import Cache
 from mountd.warm.selection import Piece, Selection
-
-Keys = npt.NDArray[np.uint64]
-"""Sorted first 8 bytes of digests."""
+from openshelf.errors import OpenshelfError
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,45 +38,26 @@ class Standing:
         )
 
 
-def sealed_keys(layout: Layout) -> Keys:
-    """What is complete in the cache now, by a connection of its own so that no reader waits. OSError."""
+def sealed(cache: Cache) -> Keys:
+    """What is complete in the cache now. OpenshelfError when its index cannot be read."""
     try:
-        with closing(sqlite3.connect(f"file:{layout.index}?mode=ro", uri=True)) as db:
-            found = db.execute("SELECT substr(sha256, 1, 8) FROM objects WHERE sealed = 1")
-            # In order of the digest's bytes, which is not that of the numbers.
-            return np.sort(np.frombuffer(b"".join([key for (key,) in found]), np.uint64))
+        return sealed_keys(cache.index)
     except sqlite3.Error as error:
-        raise OSError(f"the cache's index cannot be read: {error}") from error
+        raise OpenshelfError(
+            "cache_index", f"The cache's index cannot be read: {error}", "Check the cache's disk."
+        ) from error
 
 
-def cached(piece: Piece, sealed: Keys) -> npt.NDArray[np.bool_]:
-    """Which files of the piece are complete in the cache; empty files always are."""
-    keys = piece.keys()
-    present: npt.NDArray[np.bool_] = piece.sizes == 0
-    if len(sealed):
-        places = np.minimum(np.searchsorted(sealed, keys), len(sealed) - 1)
-        present |= sealed[places] == keys
+def cached(piece: Piece, here: Keys) -> npt.NDArray[np.bool_]:
+    """Which files of the piece are complete in the cache, which holds ``here``; empty files always are."""
+    present: npt.NDArray[np.bool_] = among(piece.keys(), here) | (piece.sizes == 0)
     return present
 
 
-def standing(selection: Selection, sealed: Keys) -> Standing:
-    """How a selection stands."""
+def standing(selection: Selection, here: Keys) -> Standing:
+    """How a selection stands, when ``here`` is complete in the cache."""
     total = Standing()
     for piece in selection.pieces():
-        present = cached(piece, sealed)
+        present = cached(piece, here)
         total += Standing(len(piece.rows), int(piece.sizes.sum()), int(present.sum()), int(piece.sizes[present].sum()))
     return total
-
-
-def bytes_on_disk(selections: Iterable[Selection]) -> int:
-    """What the cache needs to hold all of it: each content once, in whole blocks."""
-    keys, sizes = [], []
-    for selection in selections:
-        for piece in selection.pieces():
-            keys.append(piece.keys())
-            sizes.append(piece.sizes)
-    if not keys:
-        return 0
-    _, first = np.unique(np.concatenate(keys), return_index=True)
-    blocks = disk_bytes(1)
-    return int((-(-np.concatenate(sizes)[first].astype(np.int64) // blocks) * blocks).sum())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -39,10 +39,12 @@ class Bench:
         eager: bool,
         deadline_s: float,
         fail_again_s: float,
+        free_bytes: int = 0,
+        more: Sequence[Path] = (),
     ) -> None:
         self.made: MadeRelease = make_release(parse_release("datasets/belle/chat@1.0"), files, base)
         self.store = FaultyStore(self.made.objects)
-        self.cache = Cache.open(base / "cache", limit_bytes)
+        self.cache = Cache.open(base / "cache", limit_bytes, free_bytes=free_bytes, more=more)
         self.client = Client(self.store.url, None, timeout_s=1.0)
         self.fetcher = Fetcher(self.client, Counters(), deadline_s, fail_again_s)
         self.pool = Pool()
@@ -126,9 +128,18 @@ def make_bench(tmp_path: Path) -> Iterator[MakeBench]:
             eager: bool = True,
             deadline_s: float = 10.0,
             fail_again_s: float = 0.0,
+            free_bytes: int = 0,
+            more: Sequence[Path] = (),
         ) -> Bench:
             bench = Bench(
-                base, files, limit_bytes=limit_bytes, eager=eager, deadline_s=deadline_s, fail_again_s=fail_again_s
+                base,
+                files,
+                limit_bytes=limit_bytes,
+                eager=eager,
+                deadline_s=deadline_s,
+                fail_again_s=fail_again_s,
+                free_bytes=free_bytes,
+                more=more,
             )
             stack.callback(bench.close)
             return bench

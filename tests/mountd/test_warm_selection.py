@@ -18,7 +18,7 @@ from mountd.tree import CollectionState, MountTree
 from mountd.warm.globs import to_regex
 from mountd.warm.references import parse_reference
 from mountd.warm.selection import resolve, select
-from mountd.warm.standing import Standing, bytes_on_disk, sealed_keys, standing
+from mountd.warm.standing import Standing, sealed, standing
 from openshelf.errors import OpenshelfError, UsageError
 from tests.mountd.conftest import Bench, MakeBench
 from tests.support.releases import make_release, pattern
@@ -123,23 +123,22 @@ def test_the_standing_counts_what_is_complete(make_bench: MakeBench) -> None:
     publish_manifest(bench)
     layout, total = bench.cache.layout, sum(map(len, files.values()))
     selection = select(bench.tree, layout, parse_reference("datasets/belle/chat@1.0"))
-    assert standing(selection, sealed_keys(layout)) == Standing(len(files), total, 1, 0)
+    assert standing(selection, sealed(bench.cache)) == Standing(len(files), total, 1, 0)
     bench.read_all("s/003")
-    bench.wait_until(lambda: len(sealed_keys(layout)) >= 1)
+    bench.wait_until(lambda: len(sealed(bench.cache)) >= 1)
     bench.node("big.bin")
     handle = bench.reader.open(bench.node("big.bin"))
     handle.read(0, 10)
     handle.close()
-    counted = standing(selection, sealed_keys(layout))
+    counted = standing(selection, sealed(bench.cache))
     assert counted.cached_files >= 3 and counted.cached_bytes >= 2 * 1003, "twins are one content"
     assert counted.cached_bytes < 9 << 20, "a partial file is not complete"
     bench.read_all("big.bin")
     bench.wait_sealed("big.bin")
     for path in files:
         bench.read_all(path)
-    bench.wait_until(lambda: standing(selection, sealed_keys(layout)).complete)
-    assert standing(selection, sealed_keys(layout)) == Standing(len(files), total, len(files), total)
-    assert bytes_on_disk([selection, selection]) == (9 << 20) + 20 * 4096
+    bench.wait_until(lambda: standing(selection, sealed(bench.cache)).complete)
+    assert standing(selection, sealed(bench.cache)) == Standing(len(files), total, len(files), total)
 
 
 def publish_manifest(bench: Bench) -> None:
