@@ -117,11 +117,6 @@ class FeedState:
             rows = self._db.execute("SELECT * FROM withdrawn ORDER BY collection, version").fetchall()
         return [Gone(ReleaseRef(parse_collection(name), version), *rest) for name, version, *rest in rows]
 
-    def gone_undone(self) -> bool:
-        """Whether a release went whose files were not removed yet."""
-        with self._lock:
-            return self._db.execute("SELECT 1 FROM withdrawn WHERE done = '' LIMIT 1").fetchone() is not None
-
     def put_gone(self, gone: Gone) -> None:
         """Note how far it has come with a release that went."""
         key = (str(gone.ref.collection), gone.ref.version)

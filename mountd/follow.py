@@ -192,9 +192,9 @@ class Follower:
         if head_error is not None and (head_error := self._take_head()) is not None:
             raise head_error
         self._refresh(concerned | self._pending)
-        if self._state.gone_undone():
+        if self._withdrawals.are_waiting():
             self._withdrawals.carry_out({})
-        if not self._state.gone_undone() and not self._pending:
+        if not self._withdrawals.are_waiting() and not self._pending:
             self.carried_out = self.trust.serial
         self._standing = Standing(online=True, reason="")
         if self._said:

@@ -122,6 +122,10 @@ class Withdrawals:
         """Whether the manifest of a release that went is still needed."""
         return any(gone.manifest_digest == manifest_digest for gone in self._state.gone())
 
+    def are_waiting(self) -> bool:
+        """Whether something is still to be carried out (not only waited for)."""
+        return any(gone.ref not in self._watched for gone in self._state.gone())
+
     # -- carrying out
 
     def carry_out(self, shown: Mapping[ReleaseRef, ListedRelease]) -> None:
@@ -155,11 +159,11 @@ class Withdrawals:
         watched = _Watched(gone, slot, listed.open_rows, loose)
         found = self._holders(watched)
         open_files = self._count_open(watched, found)
+        self._tell(gone, found, open_files)
         if open_files:
             self._watch(watched)
         else:
             self._finish(watched)
-        self._tell(gone, found, open_files)
 
     def _remove(self, gone: Gone, listed: ListedRelease, slot: int) -> Gone:
         """Take the release's objects out of the cache."""
@@ -280,8 +284,8 @@ class Withdrawals:
                     found = self._holders(watched)
                     if self._count_open(watched, found):
                         continue
-                    self._finish(watched)
                     self._tell(watched.gone, [], 0)
+                    self._finish(watched)
                 except (OSError, sqlite3.Error, OpenshelfError) as error:
                     log.error("The withdrawal of %s could not be completed yet: %s.", watched.gone.ref, error)
                     continue

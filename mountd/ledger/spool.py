@@ -76,18 +76,19 @@ class Spool:
 
     @classmethod
     def open(cls, folder: Path) -> Spool:
-        """Open or make the spool; a damaged one is begun anew. What a killed worker lost is counted and logged."""
-        folder.mkdir(mode=0o700, exist_ok=True)
-        path = folder / "usage.sqlite"
+        """Open or make the spool; a damaged one is begun anew. What a killed worker lost is counted and logged.
+
+        On a disk that is full or fails, it is kept in memory: a mount serves files without one too.
+        """
         try:
-            db = _connect(path)
-        except sqlite3.DatabaseError as error:
-            log.error("The spool of the access ledger is damaged (%s): what waited in it is lost.", error)
-            for name in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
-                name.unlink(missing_ok=True)
-            db = _connect(path)
-        spool = cls(db, _map(folder / "opens"))
-        spool._settle()
+            folder.mkdir(mode=0o700, exist_ok=True)
+            noticed = _map(folder / "opens")
+            spool = cls(_open(folder / "usage.sqlite"), noticed)
+            spool._settle()
+        except (OSError, sqlite3.Error) as error:
+            log.error("The access ledger is kept in memory: its spool %s cannot be used (%s).", folder, error)
+            spool = cls(_connect(":memory:"), mmap.mmap(-1, 8))
+            spool._settle()
         return spool
 
     def _read_counts(self) -> Counts:
@@ -191,16 +192,28 @@ class Spool:
         return self._db
 
 
+def _open(path: Path) -> sqlite3.Connection:
+    try:
+        return _connect(path)
+    except sqlite3.OperationalError:
+        raise  # the disk, not the database
+    except sqlite3.DatabaseError as error:
+        log.error("The spool of the access ledger is damaged (%s): what waited in it is lost.", error)
+        for name in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
+            name.unlink(missing_ok=True)
+        return _connect(path)
+
+
 def _map(path: Path) -> mmap.mmap:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.ftruncate(descriptor, 8)
+        os.posix_fallocate(descriptor, 0, 8)  # a hole would be filled at the first write, which a full disk ends
         return mmap.mmap(descriptor, 8)
     finally:
         os.close(descriptor)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path | str) -> sqlite3.Connection:
     db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
         db.execute("PRAGMA journal_mode = WAL")

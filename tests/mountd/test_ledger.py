@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -196,6 +197,30 @@ def test_a_damaged_spool_is_begun_anew(tmp_path: Path, caplog: pytest.LogCapture
     assert spool.waiting(10) == []
     assert "damaged" in caplog.text
     spool.close()
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk on which nothing fits any more."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], check=True)
+    with (disk / "fill").open("wb", buffering=0) as sink, contextlib.suppress(OSError):
+        while True:
+            sink.write(bytes(4096))
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_on_a_full_disk_the_ledger_is_kept_in_memory_and_delivered(
+    full_disk: Path, sink: Sink, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = Ledger(full_disk / "spool", sink, "gpu-1", lambda: 0, every_s=0.05)
+    ledger.start()
+    ledger.opened(opened(1))
+    wait_until(lambda: sink.opens() == 1)
+    ledger.close()
+    assert "kept in memory" in caplog.text
 
 
 def test_a_full_disk_loses_nothing_that_memory_holds(tmp_path: Path) -> None:
