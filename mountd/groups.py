@@ -58,7 +58,7 @@ def read_groups(path: str) -> Groups:
         if not _is_place(name):
             raise _bad(path, f"{at}: {name!r} is neither a collection nor a namespace with /* behind it")
         if name in ids:
-            raise _bad(path, f"{at}: {name} stands there twice")
+            raise _bad(path, f"{at}: {name!r} stands there twice")
         ids[name] = _group_id(path, at, group)
     return Groups(ids)
 
