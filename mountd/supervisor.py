@@ -37,7 +37,7 @@ Report = Callable[[Mapping[str, Any]], None]
 FIRST_BACK_OFF_S = 0.1
 LONGEST_BACK_OFF_S = 5.0
 OOM_SCORE_ADJ = "-900"
-HUNG_AFTER_S = 60.0
+HUNG_AFTER_S = 30.0
 """A worker that has given no sign of life for so long (it does twice a second) is ended and replaced."""
 LEAVE_SIGNAL = signal.SIGUSR2
 """Asks for the end without unmounting: the service manager keeps the descriptors for the next start."""

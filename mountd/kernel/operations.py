@@ -38,6 +38,8 @@ from openshelf.errors import OpenshelfError
 _logger = logging.getLogger(__name__)
 
 _NAME_MAX = 255
+_PASSED = int(OpenFlag.PASSTHROUGH | OpenFlag.NOFLUSH)
+_SERVED = int(OpenFlag.KEEP_CACHE | OpenFlag.NOFLUSH)
 _LONG_TTL_S = 60.0
 """Directories whose entries live at least this long never change: the kernel may cache their listing."""
 
@@ -242,9 +244,9 @@ class Operations:
         self._opened(Opened(node, request.pid, request.uid, "passthrough" if entry.passthrough else "served"))
         if entry.passthrough:
             request.counters[Counter.OPENS_PASSTHROUGH] += 1
-            return (OPEN_OUT.pack(0, OpenFlag.PASSTHROUGH, entry.backing_id),)
+            return (OPEN_OUT.pack(0, _PASSED, entry.backing_id),)
         request.counters[Counter.OPENS_SERVED] += 1
-        return (OPEN_OUT.pack(0, OpenFlag.KEEP_CACHE, 0),)
+        return (OPEN_OUT.pack(0, _SERVED, 0),)
 
     def abandoned(self, request: Request) -> None:
         """Nobody took the answer to an OPEN: there will be no RELEASE for it."""

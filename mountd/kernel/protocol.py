@@ -98,6 +98,8 @@ class OpenFlag(IntFlag):
 
     KEEP_CACHE = 1 << 1
     CACHE_DIR = 1 << 3
+    NOFLUSH = 1 << 5
+    """No FLUSH at close (Linux 5.17): who closes a file never waits for a daemon, not even for one that is gone."""
     PASSTHROUGH = 1 << 7
 
 

@@ -40,10 +40,18 @@ def probe(directory: Path) -> tuple[int, dict[str, Any]]:
     return done.returncode, found
 
 
+def state(task: Path) -> str:
+    """The letter that tells what a thread does (proc_pid_stat(5))."""
+    return (task / "stat").read_text().rpartition(") ")[2][0]
+
+
 @contextmanager
 def stopped(*pids: int) -> Iterator[None]:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
+        # A thread that has not noticed yet may still take a request, whose sender cannot be killed then.
+        while any(state(task) != "T" for task in Path(f"/proc/{pid}/task").iterdir()):
+            time.sleep(0.01)
     try:
         yield
     finally:
@@ -102,6 +110,25 @@ def test_a_dead_mount_is_broken(mount: PlainMount) -> None:
     assert "not connected" in found["reasons"][0]
     assert mounted_at(mount.mountpoint) is not None
     unmount(mount.mountpoint, lazy=True)
+
+
+@pytest.mark.parametrize("kind", ["passthrough", "served"])
+def test_closing_a_file_waits_for_no_daemon(mount: PlainMount, kind: str) -> None:
+    if kind == "served":
+        (mount.marks / "file.partial").touch()
+    script = (
+        "import os, sys; descriptor = os.open(sys.argv[1], os.O_RDONLY); print('open', flush=True);"
+        "sys.stdin.readline(); os.close(descriptor); print('closed', flush=True)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(mount.mountpoint / "file")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as holder:  # fmt: skip
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        with stopped(mount.status()["worker_pid"]):  # it is the first close of this mount: the kernel knows of no other
+            output, _ = holder.communicate("now\n", timeout=20)
+            assert output == "closed\n"
 
 
 def test_readers_of_a_stopped_worker_can_be_killed(mount: PlainMount) -> None:
