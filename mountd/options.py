@@ -48,8 +48,6 @@ class Options:
     """Most bytes a second from the network, by time of day if wanted: ``08:00-20:00=200M,1G``. Empty: no limit."""
     memory_bytes: int = 1024 * MIB
     """Memory limit of the worker."""
-    workers: int = 0
-    """Worker processes; 0: chosen by what the host gains from them."""
     groups: str = ""
     """File that maps restricted collections to group ids."""
     node: str = ""
@@ -59,8 +57,11 @@ class Options:
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Options:
-        """The options from what :func:`dataclasses.asdict` made of them."""
-        return cls(**{**given, "more_caches": tuple(given["more_caches"])})
+        """The options from what :func:`dataclasses.asdict` made of them, in this or another version (an upgrade in
+        place): what is unknown here is left out, what is new has its default."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        found = {name: value for name, value in given.items() if name in known}
+        return cls(**{**found, "more_caches": tuple(given.get("more_caches", ()))})
 
 
 def load(flags: Mapping[str, object], environ: Mapping[str, str] | None = None) -> Options:

@@ -37,3 +37,7 @@ def test_a_wrong_option_is_named(tmp_path, written, named):
 def test_options_travel_as_json():
     options = Options(more_caches=("/a",), fill="lazy", free_bytes=5)
     assert Options.from_json(json.loads(json.dumps(dataclasses.asdict(options)))) == options
+
+
+def test_options_of_another_version_are_understood():
+    assert Options.from_json({"fill": "lazy", "of_the_future": 3}) == Options(fill="lazy")
