@@ -6,6 +6,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,7 @@ class Mounter:
         self._arguments = [str(mountpoint), str(trees / STAGE)]
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
+        self._lock = threading.Lock()
 
     def wait(self) -> str:
         """Wait until the mount is served; an error in words, or an empty text."""
@@ -81,31 +83,42 @@ class Mounter:
             process.stdin.flush()
             line = process.stdout.readline()
         except (OSError, ValueError) as error:
+            self._bury(process)
             raise MounterGone(str(error)) from error
         if not line:
-            raise MounterGone("the mounter has ended")
+            self._bury(process)
+            raise MounterGone("it was killed, or closed")
         return str(json.loads(line)["error"])
 
     def _running(self) -> subprocess.Popen[bytes]:
-        if self._closed:
-            raise MounterGone("closed")
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "mountd.materialise.mounter", *self._arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                start_new_session=True,
-            )
-        return self._process
+        with self._lock:
+            if self._closed:
+                raise MounterGone("closed")
+            if self._process is None:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "mountd.materialise.mounter", *self._arguments],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    cwd="/",
+                    start_new_session=True,
+                )
+            return self._process
 
     def close(self) -> None:
         """End the process: at once when it has nothing to do, else when the daemon or the kernel has answered it."""
-        self._closed = True
-        process = self._process
-        if process is None:
-            return
-        process.terminate()
+        with self._lock:
+            self._closed = True
+            process = self._process
+        if process is not None:
+            process.terminate()
+            self._bury(process)
+
+    def _bury(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_END_WITHIN_S)
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(OSError):
+                pipe.close()
