@@ -35,6 +35,7 @@ class Identity:
     passthrough_reason: str
     """Why files are served by the daemon instead; empty with passthrough."""
     started_at: float
+    """Monotonic seconds: the same for every process until the host is booted anew, whatever is done to its clock."""
 
 
 def status(
@@ -54,7 +55,7 @@ def status(
         "transport": identity.transport,
         "passthrough": identity.passthrough,
         "passthrough_reason": identity.passthrough_reason,
-        "uptime_s": round(time.time() - identity.started_at, 1),
+        "uptime_s": round(time.monotonic() - identity.started_at, 1),
         "restarts": state.total(Counter.RESTARTS),
         "takeovers": state.total(Counter.TAKEOVERS),
         "worker_silent_s": round((time.monotonic_ns() - beat_ns) / 1e9, 1) if alive else None,

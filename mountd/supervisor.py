@@ -119,7 +119,7 @@ class Supervisor:
         line = open_line(
             mountpoint, self._config.cache, self._transport, passthrough=self._passthrough, resend=self._resend
         )
-        self._hold(line, time.time())
+        self._hold(line, time.monotonic())
         self._state.keep(
             {
                 "mount": _digest(mountpoint),

@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from mountd import control
+from mountd import control, duties
 from mountd.cli.status import _lines
+from mountd.duties import Identity
 from mountd.kernel.mounting import mounted_at
 from mountd.memory import Memory, anonymous_bytes, standing
+from mountd.shared_state import SharedState
 from tests.support.plain_mount import PlainMount
 from tests.support.releases import pattern
 
@@ -217,3 +219,17 @@ def test_status_counts_what_waits_and_shows_every_counter_in_its_group(source: P
     assert "  other         something new 9" in lines
     assert "chunk latency" not in "".join(lines)
     assert any("0 requests waiting" in line for line in lines)
+
+
+def test_a_clock_set_back_or_forward_changes_no_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = SharedState()
+    state.beat(7, time.monotonic_ns() - 3_000_000_000)
+    identity = Identity(tmp_path, tmp_path, "http://catalog", "kernel", True, "", time.monotonic() - 100)
+    for jump_s in (0, -86_400 * 365, 86_400 * 365):
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda real=real, jump_s=jump_s: real() + jump_s)
+        told = duties.status(identity, state, supervisor_pid=6, worker_pid=7)
+        monkeypatch.undo()
+        assert 99 < told["uptime_s"] < 110
+        assert 2.9 < told["worker_silent_s"] < 10
+    state.close()
