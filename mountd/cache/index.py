@@ -240,6 +240,7 @@ def _open(path: Path) -> sqlite3.Connection:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
+        db.execute(f"PRAGMA journal_size_limit = {_WAL_PAGES * 4096}")
         schema.make(db)
     except sqlite3.Error:
         db.close()

@@ -7,8 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mountd.cache.disk import Disk
+from openshelf.units import MIB
 
 _BLOCK = 512
+INDEX_LOG_NAME = "index.sqlite-wal"
+INDEX_LOG_BYTES = 5 * MIB // 4
+"""The log beside the index comes and goes: it counts as if it always had its usual length."""
 
 
 def measure(disks: Iterable[Disk]) -> tuple[int, int]:
@@ -34,7 +38,8 @@ def _walk(root: Path, folders_only: set[str]) -> tuple[int, int]:
                         continue
                     if deeper:
                         waiting.append((entry.path, bare or entry.path in folders_only))
-                    size += entry.stat(follow_symlinks=False).st_blocks * _BLOCK
+                    taken = entry.stat(follow_symlinks=False).st_blocks * _BLOCK
+                    size += max(taken, INDEX_LOG_BYTES) if entry.name == INDEX_LOG_NAME else taken
                     files += 1
         except (FileNotFoundError, NotADirectoryError):
             continue  # removed meanwhile

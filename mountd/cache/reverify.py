@@ -29,6 +29,8 @@ FIRST_AFTER_S = 60.0
 KEEP_EVERY_S = 30.0
 BUSY_PERCENT = 10.0
 """Pressure on the disks (share of the last ten seconds in which some process waited) that makes it pause."""
+LONGEST_PAUSE_S = 30.0
+"""So long at a time: on a node that is always busy a megabyte is hashed after each."""
 _PRESSURE = Path("/proc/pressure/io")
 
 
@@ -114,14 +116,10 @@ class _Pace:
     def read(self, count: int) -> None:
         """So many bytes were read: wait for as long as they may take."""
         self._due = max(self._due, time.monotonic() - 1.0) + count / self._rate
-        while not self._stop.is_set():
-            left = self._due - time.monotonic()
-            if left > 0:
-                self._stop.wait(left)
-            elif _pressure_percent() > BUSY_PERCENT:
-                self._stop.wait(1.0)
-            else:
-                return
+        self._stop.wait(max(0.0, self._due - time.monotonic()))
+        until = time.monotonic() + LONGEST_PAUSE_S
+        while _pressure_percent() > BUSY_PERCENT and time.monotonic() < until and not self._stop.is_set():
+            self._stop.wait(1.0)
 
 
 def _pressure_percent() -> float:

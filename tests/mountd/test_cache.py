@@ -26,7 +26,7 @@ from tests.support.shared_data import ROOT
 
 BIG = pattern(3 * CHUNK_BYTES + 12_345)
 HUGE_LIMIT = 1 << 40
-OWN_BYTES = 2 * MIB
+OWN_BYTES = 3 * MIB
 """More than what an almost empty cache has beside its objects."""
 
 

@@ -98,7 +98,7 @@ def test_a_disk_that_became_read_only_is_said_and_reads_go_on_from_the_store(
     disk.refuse_writes()
     assert bench.read_all("other.bin") == BIG[::-1]
     assert bench.read_all("small") == b"small"
-    assert "Read-only file system" in bench.cache.failure() or "readonly" in bench.cache.failure()
+    assert "fails" in bench.cache.failure()
     asked = len(bench.store.requests)
     assert bench.read_all("big.bin") == BIG, "what is sealed is still read from the disk"
     assert len(bench.store.requests) == asked
@@ -115,7 +115,7 @@ def test_a_disk_that_recovers_is_used_again(
         assert bench.read_all("big.bin") == BIG
         assert "full" in bench.cache.failure()
         filler.unlink()
-        time.sleep(0.3)
+        time.sleep(1.3)  # what is free is asked once a second
         assert bench.read_all("other.bin") == BIG[::-1]
         bench.wait_sealed("other.bin")
         bench.close()

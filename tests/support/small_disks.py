@@ -35,9 +35,10 @@ class FailingDisk:
         self._device = device
 
     def lose_content(self) -> None:
-        """From now on every read that reaches the device is an I/O error, for what lay behind the file's beginning."""
+        """From now on all that reaches the device behind its first megabyte is an I/O error."""
         _run("sync", "-f", self.folder)
         os.truncate(self._image, 1 * MIB)
+        _run("mount", "-o", "remount,size=1m", self._image.parent)  # nor does a write make the file whole again
         Path("/proc/sys/vm/drop_caches").write_text("1")
 
     def refuse_writes(self) -> None:
@@ -49,10 +50,15 @@ class FailingDisk:
 def failing_disk(folder: Path, size_bytes: int = 64 * MIB) -> Iterator[FailingDisk]:
     """A disk that works until it is told to fail."""
     folder.mkdir()
-    image = folder.with_name(folder.name + ".img")
-    with image.open("wb") as sink:
-        sink.truncate(size_bytes)
-    _run("mkfs.ext4", "-q", "-O", "^has_journal", "-N", "2048", image)
+    with memory_disk(folder.with_name(folder.name + ".image"), f"size={size_bytes + MIB}") as below:
+        image = below / "image"
+        with image.open("wb") as sink:
+            sink.truncate(size_bytes)
+        _run("mkfs.ext4", "-q", "-O", "^has_journal", "-N", "2048", image)
+        yield from _mounted(folder, image)
+
+
+def _mounted(folder: Path, image: Path) -> Iterator[FailingDisk]:
     loop = _run("losetup", "--find", "--show", image)
     try:
         _run("mount", "-o", "errors=remount-ro", loop, folder)
@@ -63,4 +69,3 @@ def failing_disk(folder: Path, size_bytes: int = 64 * MIB) -> Iterator[FailingDi
             _run("umount", "--lazy", folder)
     finally:
         _run("losetup", "--detach", loop)
-        image.unlink()
