@@ -108,8 +108,8 @@ class Fill:
                 parts.append(self._read_stored(index, start, stop))
             else:
                 parts.append(memoryview(data)[start:stop])
-                if index not in self._flights and self._is_verified(index):
-                    self._supply.memory.was_read((self.spec.sha256, index), stop - start)
+                stored = index not in self._flights and self._is_verified(index)
+                self._supply.memory.was_read((self.spec.sha256, index), stop - start, stored=stored)
             offset += stop - start
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -333,6 +333,8 @@ class Fill:
             self._supply.memory.put((self.spec.sha256, index), _compact(data))
         with self._changed:
             del self._flights[index]
+            if stored:
+                self._supply.memory.was_read((self.spec.sha256, index), 0, stored=True)
             if stored and partial is not None and partial.chunks.complete:
                 self._seal_soon()
         return stored

@@ -50,14 +50,14 @@ class ChunkMemory:
             while self._bytes > self._limit and len(self._chunks) > 1:
                 self._drop(next(iter(self._chunks)))
 
-    def was_read(self, key: Key, count: int) -> None:
-        """Note that ``count`` bytes of a chunk that the disk has too were read. After all of them it is let go: the
-        kernel has them in its page cache."""
+    def was_read(self, key: Key, count: int, *, stored: bool) -> None:
+        """Note that ``count`` bytes of a chunk were read, and whether it is ``stored`` on the disk. When both is so of
+        all of it, it is let go: the kernel has it in its page cache."""
         with self._lock:
             kept = self._chunks.get(key)
             if kept is not None:
                 kept.unread -= count
-                if kept.unread <= 0:
+                if kept.unread <= 0 and stored:
                     self._drop(key)
 
     def forget(self, sha256: bytes, stored: Callable[[int], bool]) -> None:

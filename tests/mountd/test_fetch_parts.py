@@ -202,9 +202,11 @@ def test_memory_is_bounded_and_lets_go_what_was_read() -> None:
         memory.put((b"file", index), memoryview(pages))
     kept = [index for index in range(100) if memory.get((b"file", index)) is not None]
     assert kept == list(range(90, 100))
-    memory.was_read((b"file", 95), CHUNK_BYTES - 1)
+    memory.was_read((b"file", 95), CHUNK_BYTES - 1, stored=True)
     assert memory.get((b"file", 95)) is not None
-    memory.was_read((b"file", 95), 1)
+    memory.was_read((b"file", 95), 1, stored=False)
+    assert memory.get((b"file", 95)) is not None, "nowhere else"
+    memory.was_read((b"file", 95), 0, stored=True)
     assert memory.get((b"file", 95)) is None
     memory.forget(b"file", lambda index: index < 95)
     assert [index for index in range(100) if memory.get((b"file", index)) is not None] == [96, 97, 98, 99]
