@@ -26,8 +26,7 @@ TOUCHES_KEPT = 4096
 _ASKED_AT_ONCE = 512
 _USES_AT_ONCE = 64
 _Item = TypeVar("_Item")
-_WAL_PAGES = 250
-"""The log beside the index is folded into it at about a megabyte, since it counts against the cache's limit."""
+PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +49,12 @@ class Index:
         self._clock: int = self._db.execute("SELECT coalesce(max(last_use), 0) FROM objects").fetchone()[0]
         self._touched: dict[bytes, int] = {}
         self._writing_touches = False
+
+    def bound_log(self, size_bytes: int) -> None:
+        """Fold the log beside the index into it at about this length: the longer, the fewer waits for the disk."""
+        with self._lock:
+            self._db.execute(f"PRAGMA wal_autocheckpoint = {size_bytes // PAGE_BYTES}")
+            self._db.execute(f"PRAGMA journal_size_limit = {size_bytes}")
 
     def totals(self) -> dict[int, tuple[int, int, int]]:
         """By disk: the sum of ``disk_bytes``, how many objects are sealed, and how many partial."""
@@ -239,8 +244,6 @@ def _open(path: Path) -> sqlite3.Connection:
     try:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
-        db.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
-        db.execute(f"PRAGMA journal_size_limit = {_WAL_PAGES * 4096}")
         schema.make(db)
     except sqlite3.Error:
         db.close()

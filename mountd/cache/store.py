@@ -27,7 +27,7 @@ from mountd.cache.guard import Digests
 from mountd.cache.index import IndexRow
 from mountd.cache.layout import SEALED_MODE, CacheError, CacheLock, Layout, is_overlay
 from mountd.cache.opening import attach, open_index, recount_partials
-from mountd.cache.own import measure
+from mountd.cache.own import index_log_bytes, measure
 from mountd.cache.partial import FileSpec, PartialFile
 from mountd.cache.pins import Pins
 from mountd.cache.room import Room
@@ -52,10 +52,11 @@ class Cache:
         """Called with the SHA-256 of an object that was removed since its bytes are not right any more."""
         self._locks = locks
         self.index = open_index(layout)
+        self.index.bound_log(index_log_bytes(limits.size_bytes))
         locks += attach(layout, self.index, more)
         self.room = Room(layout.disks, self.index, limits)
         recount_partials(self.index, self.room)
-        self.room.own_bytes, self.room.own_files = measure(layout.disks)
+        self.room.own_bytes, self.room.own_files = measure(layout.disks, limits.size_bytes)
         self.pins = Pins(layout, self.index, self.room.guard)
         self.room.before_first_eviction = self.pins.restore
         self._writing = Writing(self.index, self.room)

@@ -88,7 +88,9 @@ class Upkeep:
         if started - self._measured_at < max(STEP_S, self._measuring_s * MEASURE_SHARE):
             return
         try:
-            self._cache.room.own_bytes, self._cache.room.own_files = measure(self._cache.layout.disks)
+            self._cache.room.own_bytes, self._cache.room.own_files = measure(
+                self._cache.layout.disks, self._cache.limit_bytes
+            )
         except OSError as error:
             self._cache.room.trouble.note(error)
         self._measured_at = time.monotonic()
