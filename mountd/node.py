@@ -75,7 +75,7 @@ class Node:
         self._tree = MountTree(self._table, self._status)
         self._reader = CacheReader(self._tree, supply, eager=config.options.fill == "eager")
         self.tree: Tree = self._tree
-        self._warming = Warming(Means(self._tree, self._reader, self._cache, supply, bandwidth))
+        self._warming = Warming(Means(self._tree, self._reader, self._cache, supply, bandwidth, online=self._is_online))
         self.reader: Reader = self._warming.watched(self._reader)
         self._materialiser = Materialiser(config.options, config.mountpoint, self._cache, self._tree, self.opened)
         self._cache.before_evict.append(self._materialiser.want_room)
@@ -113,6 +113,9 @@ class Node:
         self._warming.start()
         self._ledger.start()
         self._upkeep.start()
+
+    def _is_online(self) -> bool:
+        return self._follower.standing().online
 
     def attach(self, kernel: Kernel) -> None:
         """See :meth:`mountd.interfaces.Stack.attach`."""

@@ -31,13 +31,15 @@ log = logging.getLogger("openshelf.mount.warm")
 
 LOOK_EVERY_S = 2.0
 """How often the wall clock is compared with schedules and windows."""
-PAUSES_S = (2.0, 10.0, 60.0, 300.0, 300.0)
-"""Before each further pass; a pass that brought something begins the row anew."""
+PAUSES_S = (2.0, 10.0, 60.0, 300.0, 300.0, 600.0, 600.0, 900.0, 900.0)
+"""Before each further pass; a pass that brought something begins the row anew. After them the job has failed."""
+OFFLINE_PAUSE_S = 30.0
+"""Before each further pass while the catalog does not answer, however long that is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What jobs are carried out with. ``clock`` is the wall clock."""
+    """What jobs are carried out with. ``clock`` is the wall clock, ``online`` whether the catalog answers."""
 
     tree: MountTree
     reader: CacheReader
@@ -45,6 +47,7 @@ class Means:
     supply: Supply
     bandwidth: Bandwidth
     clock: Callable[[], datetime] = datetime.now
+    online: Callable[[], bool] = lambda: True
 
 
 class Runner:
@@ -109,6 +112,8 @@ class Runner:
             if self._paused():
                 self._jobs.update(job.id, message="paused: the bandwidth is 0 at this time of day")
                 self._wait(job, LOOK_EVERY_S)
+                if not self._paused():
+                    self._jobs.update(job.id, message="")
                 continue
             if self._pass(job, pauses):
                 return
@@ -119,7 +124,7 @@ class Runner:
         """Bring what is missing now; whether the job is done. OpenshelfError when there is no use in going on."""
         plan = make_plan(job, self._means, self._jobs.folder)
         before = plan.standing()
-        self._progress(job, before, Counted(), message=plan.remark)
+        self._progress(job, before, Counted())
         if before.complete:
             self._end(job, State.DONE, plan.remark)
             return True
@@ -129,7 +134,7 @@ class Runner:
         def report(counted: Counted) -> None:
             nonlocal last
             last = counted
-            self._progress(job, before, counted)
+            self._progress(job, before, counted, **({"message": plan.remark} if counted.files else {}))
 
         def interrupted() -> bool:
             return self._stopped(job) or self._paused()
@@ -150,10 +155,11 @@ class Runner:
         if last.files:
             pauses[:] = PAUSES_S
         reason = outcome.reason or "they are being fetched for others"
-        if not pauses:
+        online = means.online()
+        if online and not pauses:
             raise OpenshelfError("not_all_came", f"{outcome.missed} files did not come: {reason}", "Order it again.")
         self._jobs.update(job.id, message=f"{outcome.missed} files did not come yet: {reason}")
-        self._wait(job, pauses.pop(0))
+        self._wait(job, pauses.pop(0) if online else OFFLINE_PAUSE_S)
         return False
 
     def _progress(self, job: Job, before: Standing, counted: Counted, **more: str) -> None:

@@ -50,9 +50,16 @@ class Warm:
         manifest = bench.cache.layout.manifest_path(bench.made.digest)
         if not manifest.exists():
             shutil.copyfile(bench.made.manifest, manifest)
-        means = Means(bench.tree, bench.reader, bench.cache, bench.supply, parse(bandwidth), clock)
+        self.online = True
+        self.passes = 0
+        means = Means(bench.tree, bench.reader, bench.cache, bench.supply, parse(bandwidth), clock, self._is_online)
         self.warming = Warming(means)
         self.reader = self.warming.watched(bench.reader)
+
+    def _is_online(self) -> bool:
+        """Asked after each pass that did not bring everything."""
+        self.passes += 1
+        return self.online
 
     def do(self, command: str, **given: Any) -> dict[str, Any]:
         return dict(list(self.warming.work()[command](given))[-1])
@@ -88,6 +95,7 @@ MakeWarm = Callable[..., Warm]
 def make_warm(make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeWarm]:
     monkeypatch.setattr(runner, "LOOK_EVERY_S", 0.02)
     monkeypatch.setattr(runner, "PAUSES_S", (0.05, 0.05, 0.05))
+    monkeypatch.setattr(runner, "OFFLINE_PAUSE_S", 0.05)
     with ExitStack() as stack:
 
         def make(
@@ -140,8 +148,15 @@ def test_what_is_cached_already_is_not_fetched_again(make_warm: MakeWarm) -> Non
 
 
 def test_a_store_that_fails_for_a_while_only_delays_the_job(make_warm: MakeWarm) -> None:
-    warm = make_warm(deadline_s=0.2)
+    warm = make_warm(deadline_s=0.1)
     warm.bench.store.always = "error"
+    warm.online = False
+    number = warm.order("c.bin")
+    warm.bench.wait_until(lambda: warm.passes > len(runner.PAUSES_S) + 1, 20)
+    assert "did not come yet" in warm.job(number)["message"], "without the catalog it is tried for any time"
+    warm.online = True
+    assert warm.finish(number)["state"] == "failed"
+    warm.online = False
     number = warm.order()
     warm.bench.wait_until(lambda: "did not come yet" in warm.job(number)["message"], 20)
     warm.bench.store.always = None
