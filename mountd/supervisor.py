@@ -162,6 +162,10 @@ class Supervisor:
         return True
 
     def _let_go(self, held: Held) -> bool:
+        for listener in (held.listener, held.work_listener):
+            if listener is not None:  # the service manager may hold it a moment longer: nobody is to be heard there
+                with socket.socket(fileno=os.dup(listener)) as ours:
+                    ours.shutdown(socket.SHUT_RDWR)
         self._manager.forget(held.names())
         held.close()
         return False
