@@ -99,29 +99,37 @@ class Bringer:
         self._reader = reader
         self._supply = supply
         self._asked_to_stop = stopped
-        self._pool_closed = False
+        self._given_up = False
         self._barren = 0
         self._changed = threading.Condition()
 
     def _stopped(self) -> bool:
-        return self._pool_closed or self._asked_to_stop()
+        return self._given_up or self._asked_to_stop()
 
     def bring(self, units: Iterable[Unit], report: Callable[[Counted], None]) -> Outcome:
         """Bring all of ``units``, telling ``report`` now and then how far it is. Ends early when the cache takes no
         more, when nothing comes any more, or when it is to stop; nothing of it runs after that."""
         outcome, counted = Outcome(), Counted()
         active: list[Coming] = []
-        for unit in units:
-            if self._stopped() or outcome.full or self._barren >= GIVE_UP_AFTER:
-                break
-            begun = self._begin(unit)
-            if begun is None:
-                continue
-            active.append(begun)
-            while self._busy(active):
+        try:
+            for unit in units:
+                if self._stopped() or outcome.full or self._barren >= GIVE_UP_AFTER:
+                    break
+                try:
+                    begun = self._begin(unit)
+                except OSError as error:  # no descriptor is left, or the manifest cannot be read
+                    outcome.missed, outcome.reason = outcome.missed + 1, error.strerror or str(error)
+                    break
+                if begun is not None:
+                    active.append(begun)
+                while self._busy(active):
+                    self._look(active, outcome, counted, report)
+        except BaseException:
+            self._given_up = True
+            raise
+        finally:
+            while active:
                 self._look(active, outcome, counted, report)
-        while active:
-            self._look(active, outcome, counted, report)
         return outcome
 
     def _busy(self, active: list[Coming]) -> bool:
@@ -143,7 +151,7 @@ class Bringer:
 
     def _queue(self, coming: Coming, start: int) -> None:
         if not self._supply.pool.submit(Priority.BACKGROUND, lambda: self._step(coming, start)):
-            self._pool_closed = True
+            self._given_up = True
             self._step(coming, start)  # which sees that, and ends
 
     def _step(self, coming: Coming, start: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from mountd.warm.standing import sealed, standing
 from openshelf.errors import OpenshelfError, UsageError
 
 LINES_A_REPORT = 500
+LISTS_KEPT_S = 3600.0
+"""An access list that is being sent may be without its job for this long."""
 
 
 class Warming:
@@ -42,6 +45,7 @@ class Warming:
 
     def start(self) -> None:
         """Go on with what an earlier worker left."""
+        self._sweep()
         self._recorder.start()
         self._runner.start()
 
@@ -49,6 +53,13 @@ class Warming:
         """End; what is not finished is the next worker's."""
         self._runner.close()
         self._recorder.close()
+
+    def _sweep(self) -> None:
+        """Remove access lists that no job took, or whose job is over."""
+        needed = {job.listing for job in self._jobs.all() if not job.over}
+        for path in self._folder.glob("*.list"):
+            if path.name not in needed and path.stat().st_mtime < time.time() - LISTS_KEPT_S:
+                path.unlink(missing_ok=True)
 
     def work(self) -> Mapping[str, Work]:
         """The commands by name."""

@@ -49,14 +49,18 @@ class Plan(Protocol):
     def contents(self) -> Contents:
         """What the cache is to hold."""
 
+    def holds(self) -> bool:
+        """Whether all releases that it was made from are still listed."""
+
 
 class ReleasePlan:
     """Files of releases, in path order."""
 
     remark = ""
 
-    def __init__(self, selections: Sequence[Selection], cache: Cache) -> None:
+    def __init__(self, selections: Sequence[Selection], tree: MountTree, cache: Cache) -> None:
         self._selections = selections
+        self._tree = tree
         self._cache = cache
         self._sealed = np.empty(0, np.uint64)
 
@@ -79,6 +83,10 @@ class ReleasePlan:
                 keys.append(piece.keys())
                 sizes.append(piece.sizes)
         return np.concatenate(keys), np.concatenate(sizes)
+
+    def holds(self) -> bool:
+        """See :class:`Plan`."""
+        return all(self._tree.release(each.release) is not None for each in self._selections)
 
 
 def _units(piece: Piece, slot: int) -> Iterator[Unit]:
@@ -126,10 +134,11 @@ class ListPlan:
 
     def __init__(self, path: Path, tree: MountTree, cache: Cache) -> None:
         self._cache = cache
+        self._tree = tree
         self._sealed: frozenset[int] = frozenset()
         try:
             with path.open("rb") as lines:
-                self._wanted, absent = _find(from_lines(lines), tree)
+                self._releases, self._wanted, absent = _find(from_lines(lines), tree)
         except OSError as error:
             raise OpenshelfError(
                 "no_access_list", f"The access list is gone: {error.strerror}", "Replay it again."
@@ -172,6 +181,10 @@ class ListPlan:
         sizes = np.array([each.wanted_bytes() for each in self._wanted], np.uint64)
         return keys_of_all(each.sha256 for each in self._wanted), sizes
 
+    def holds(self) -> bool:
+        """See :class:`Plan`."""
+        return all(self._tree.release(each) is not None for each in self._releases)
+
 
 def _grouped(small: Sequence[_Wanted]) -> Iterator[Unit]:
     groups: dict[bytes, list[_Wanted]] = {}
@@ -181,8 +194,8 @@ def _grouped(small: Sequence[_Wanted]) -> Iterator[Unit]:
         yield Unit(group[0].nodeid, tuple(each.sha256 for each in group))
 
 
-def _find(accesses: Iterator[Access], tree: MountTree) -> tuple[list[_Wanted], int]:
-    """Those that are there, each content once, and how many are not."""
+def _find(accesses: Iterator[Access], tree: MountTree) -> tuple[list[ReleaseRef], list[_Wanted], int]:
+    """The listed releases, the files that are there, each content once, and how many are not."""
     inside: dict[ReleaseRef, ReleaseTree | None] = {}
     found: dict[bytes, _Wanted] = {}
     absent = 0
@@ -194,7 +207,7 @@ def _find(accesses: Iterator[Access], tree: MountTree) -> tuple[list[_Wanted], i
             absent += 1
         elif wanted.sha256 not in found or wanted.chunks is None:
             found[wanted.sha256] = wanted
-    return list(found.values()), absent
+    return [release for release, found_in in inside.items() if found_in is not None], list(found.values()), absent
 
 
 def _row_of(release: ReleaseTree | None, access: Access) -> _Wanted | None:

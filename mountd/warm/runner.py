@@ -137,7 +137,7 @@ class Runner:
             self._progress(job, before, counted, **({"message": plan.remark} if counted.files else {}))
 
         def interrupted() -> bool:
-            return self._stopped(job) or self._paused()
+            return self._stopped(job) or self._paused() or not plan.holds()
 
         means = self._means
         outcome = Bringer(means.tree, means.reader, means.supply, interrupted).bring(plan.units(), report)
@@ -199,4 +199,5 @@ def make_plan(job: Job, means: Means, folder: Path) -> Plan:
     if job.listing:
         return ListPlan(folder / job.listing, means.tree, means.cache)
     references = map(parse_reference, job.references)
-    return ReleasePlan([select(means.tree, means.cache.layout, each, job.globs) for each in references], means.cache)
+    selections = [select(means.tree, means.cache.layout, each, job.globs) for each in references]
+    return ReleasePlan(selections, means.tree, means.cache)

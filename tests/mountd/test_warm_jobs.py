@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mountd.interfaces import Opened
+from mountd.tree import CollectionState
 from mountd.warm import runner
 from mountd.warm.commands import Warming
 from mountd.warm.runner import Means
@@ -224,6 +225,17 @@ def test_a_reader_goes_before_all_that_is_still_to_come(make_warm: MakeWarm, mak
     assert behind > 20, "most of the job was still to come when the reader had his file"
     store.delay_s = 0
     assert warm.finish(number)["state"] == "done"
+
+
+def test_a_release_that_is_withdrawn_meanwhile_is_brought_no_further(make_warm: MakeWarm) -> None:
+    warm = make_warm()
+    warm.bench.store.delay_s = 0.3
+    number = warm.order()
+    warm.bench.wait_until(lambda: len(warm.bench.store.requests) > 0)
+    warm.bench.tree.update([CollectionState(warm.bench.made.ref.collection, [], {})])
+    job = warm.finish(number)
+    assert job["state"] == "failed" and "lists no release" in job["message"]
+    assert len(warm.cached()) < len(FILES)
 
 
 def test_the_next_worker_goes_on_with_a_job(make_warm: MakeWarm) -> None:
