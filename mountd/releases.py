@@ -80,6 +80,7 @@ class ReleaseTree:
         self._spans: dict[int, _Span] = {}
         self._files: dict[int, Node] = {}
         self._made = (listed.record, listed.signature)
+        self._first_file = inodes.file_id(slot, 0)
         self._last_row = -1
         self.shown = False
         """Whether its names are in the tree; kept by the tree."""
@@ -108,7 +109,7 @@ class ReleaseTree:
 
     def lookup(self, parent_id: int, name: bytes, *, whole: bool = True) -> Node | None:
         """The entry ``name`` of one of the release's folders; a file with its ``entry`` when it is to be ``whole``."""
-        span = self._span(parent_id)
+        span = self._spans.get(parent_id) or self._span(parent_id)
         if span is None or b"/" in name:
             return None
         if not span.prefix and name in RECORD_NAMES:
@@ -290,7 +291,7 @@ class ReleaseTree:
     def file(self, row: int) -> Node:
         """The node of the file in a row, without its entry."""
         size, mode, mtime_ns = self.rows().file(row)
-        nodeid = inodes.file_id(self.slot, row)
+        nodeid = self._first_file | row
         return Node(nodeid, nodeid, "file", mode, size, mtime_ns, CONTENT_TTL_S, 1, 0, None, None, self.listed.ref)
 
     def made_file(self, number: int) -> Node:

@@ -113,7 +113,7 @@ class MountTree:
 
     def glance(self, parent_id: int, name: bytes) -> Node | None:
         """As :meth:`lookup`; a file's node comes without its entry."""
-        found = self._by_slot.get(inodes.split(parent_id)[0])
+        found = self._by_slot.get(parent_id >> inodes.PLACE_BITS)
         if isinstance(found, ReleaseTree):
             return found.lookup(parent_id, name, whole=False) if found.shown else None
         return self.lookup(parent_id, name)
