@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import logging
 import os
@@ -65,7 +66,8 @@ class ReleaseFiles:
             return found
         manifest = self.layout.manifest_path(digest)
         if not manifest.exists():
-            fresh = manifest.with_suffix(".new")
+            # Another release may have the same manifest and be brought at the same time.
+            fresh = manifest.with_name(f"{digest}.{hashlib.sha256(str(ref).encode()).hexdigest()[:16]}.new")
             self.source.download_manifest(digest, fresh)
             try:
                 check_manifest(Manifest.open_verified(fresh, bytes.fromhex(digest)), str(ref))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -312,6 +313,27 @@ def test_a_release_with_the_record_of_another_is_not_shown_until_it_is_right(
     assert "could not be fetched yet" in node.follower.standing().reason
     feed.alter = lambda signed: signed
     node.wait_for("datasets/belle/chat/1.0")
+
+
+def test_releases_with_one_manifest_are_brought_at_the_same_time(
+    feed: SignedFeed, follow: Follow, first: MadeRelease
+) -> None:
+    twin = dataclasses.replace(first, ref=parse_release("datasets/twin/chat@1.0"))
+    feed.publish(first)
+    feed.publish(twin)
+    both_ready = threading.Barrier(2, timeout=10)
+    download = feed.download_manifest
+
+    def together(digest: str, destination: Path) -> None:
+        download(digest, destination)
+        both_ready.wait()
+
+    feed.download_manifest = together  # type: ignore[method-assign]
+    following = follow()
+    assert following.find(f"{first.ref.collection}/1.0") is not None
+    assert following.find("datasets/twin/chat/1.0") is not None
+    assert following.cache.failure() == ""
+    assert not list(following.cache.layout.manifests.glob("*.new"))
 
 
 def test_a_damaged_record_on_disk_is_fetched_again(feed: SignedFeed, follow: Follow, first: MadeRelease) -> None:
