@@ -35,15 +35,18 @@ _COUNTERS: Mapping[str, str] = {
     "fetch_retries": "Requests repeated after a failure.",
     "fetch_hedged": "Second requests sent because the first was slow.",
     "bytes_fetched": "Bytes received from all sources.",
-    "opens_lost": "Opens of materialised releases that were not seen.",
-    "usage_delivered": "Usage records that the catalog has taken.",
-    "usage_dropped": "Usage records that were lost.",
+    "opens_lost": "Times that the queue of opens of materialised releases ran over.",
+    "files_reverified": "Cached files hashed again.",
+    "files_damaged": "Cached files whose bytes had changed.",
+    "ledger_delivered": "Records of opens that the catalog has taken.",
+    "ledger_dropped": "Records of opens that were lost or refused.",
+    "ledger_unrecorded": "Opens that a killed worker had not written down.",
+    "breaker_open": "Times that a source was left alone after failures.",
 }
 _GAUGES: Mapping[str, str] = {
     "cache_bytes": "Bytes in the cache.",
     "cache_limit_bytes": "Most bytes in the cache.",
     "cache_files": "Files in the cache.",
-    "cache_files_limit": "Most files in the cache.",
     "releases": "Releases listed.",
     "releases_materialised": "Releases that the node's own file system serves.",
     "open_files": "Files open now.",
@@ -55,7 +58,7 @@ _GAUGES: Mapping[str, str] = {
     "uptime_s": "Seconds since the mount was made.",
     "worker_anonymous_bytes": "Memory of the worker, mappings of files apart.",
     "disks_out": "Cache disks that were taken out.",
-    "breaker_open": "Sources that are left alone after failures.",
+    "ledger_waiting": "Records of opens that wait for the catalog.",
 }
 _LABELLED: Mapping[str, tuple[str, str, str]] = {
     "opens_": ("opens", "tier", "Files opened."),
