@@ -126,6 +126,12 @@ class Tree(Protocol):
         Positions stay the same for every worker.
         """
 
+    def is_fixed(self, nodeid: int) -> bool:
+        """Whether this is a directory whose names never change: one of a listed release."""
+
+    def following(self, parent_id: int, nodeid: int, most: int) -> Run | None:
+        """Up to ``most`` entries that are listed after the file ``nodeid`` of a directory; None as for :meth:`run`."""
+
     def place(self, nodeid: int) -> tuple[int, bytes] | None:
         """The parent's id and the name of a node; None for the root and for unknown ids."""
 

@@ -132,6 +132,10 @@ class ReleaseTree:
             return None
         return self.folder(inodes.folder_id(self.slot, span.depth + 1, row), CONTENT_TTL_S)
 
+    def has_folder(self, nodeid: int) -> bool:
+        """Whether this is the id of one of the release's folders."""
+        return self._span(nodeid) is not None
+
     def children(self, nodeid: int) -> Iterator[tuple[bytes, Node]]:
         """The entries of one of the release's folders: what the mount adds, then the manifest's in order of paths."""
         position = 0
@@ -160,10 +164,22 @@ class ReleaseTree:
         if position < made and not span.prefix:
             return self._made_run(position)
         row = max(span.low, position - made)
-        if row >= span.high:
+        return self._run_of(span, row, span.high)
+
+    def following(self, parent_id: int, nodeid: int, most: int) -> Run | None:
+        """See :meth:`mountd.interfaces.Tree.following`."""
+        span, place = self._span(parent_id), inodes.split(nodeid)[1]
+        if span is None or not place & inodes.FILE_BIT or place & inodes.MADE_BIT:
+            return None
+        row = (place & ~inodes.FILE_BIT) + 1
+        return self._run_of(span, row, min(span.high, row + most))
+
+    def _run_of(self, span: _Span, row: int, high: int) -> Run:
+        """Entries of a folder from ``row`` on, which lie before ``high``."""
+        if row >= high:
             return _end_of(self.listed)
-        rows, listed = self.rows(), self.listed
-        found = rows.entries(len(span.prefix), row, span.high)
+        rows, listed, made = self.rows(), self.listed, len(self._made)
+        found = rows.entries(len(span.prefix), row, high)
         sizes, modes, mtimes_ns = rows.attributes(found.rows)
         nodeids = found.rows + inodes.file_id(self.slot, 0)
         if found.is_folder.any():

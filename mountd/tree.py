@@ -123,6 +123,18 @@ class MountTree:
         found = self._find(nodeid)
         return found.run(nodeid, position) if isinstance(found, ReleaseTree) and found.shown else None
 
+    def is_fixed(self, nodeid: int) -> bool:
+        """See :meth:`mountd.interfaces.Tree.is_fixed`."""
+        found = self._find(nodeid)
+        return isinstance(found, ReleaseTree) and found.shown and found.has_folder(nodeid)
+
+    def following(self, parent_id: int, nodeid: int, most: int) -> Run | None:
+        """See :meth:`mountd.interfaces.Tree.following`."""
+        found = self._find(parent_id)
+        if not isinstance(found, ReleaseTree) or not found.shown:
+            return None
+        return found.following(parent_id, nodeid, most)
+
     def children(self, nodeid: int) -> Iterable[tuple[bytes, Node]]:
         """The entries of a folder, above releases in order of name bytes."""
         found = self._find(nodeid)

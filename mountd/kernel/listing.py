@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from mountd.interfaces import ROOT_ID, Node, Run, Tree
 from mountd.kernel.attributes import DIRENT_TYPES, heads
@@ -70,13 +71,18 @@ def piece_of(names: Iterable[tuple[bytes, int, str, bytes]]) -> Piece:
     return Piece(0, memoryview(b"".join(parts)), starts, cookies)
 
 
-def piece_of_run(after: int, run: Run, siblings: Mapping[int, int], *, plus: bool) -> Piece:
-    """The entries of ``run``, which follow the cookie ``after``. ``siblings``: other ids to hand out for nodes."""
+def handed_out(run: Run, siblings: Mapping[int, int]) -> npt.NDArray[np.int64]:
+    """The ids under which a run's nodes are handed out: their own, but for those that have a sibling at present."""
     nodeids = run.nodeids
     for nodeid, sibling in siblings.items():
         nodeids = np.where(nodeids == nodeid, sibling, nodeids)
+    return nodeids
+
+
+def piece_of_run(after: int, run: Run, siblings: Mapping[int, int], *, plus: bool) -> Piece:
+    """The entries of ``run``, which follow the cookie ``after``. ``siblings``: other ids to hand out for nodes."""
     cookies = run.following + _DOTS
-    head = heads(run, nodeids, cookies, plus=plus)
+    head = heads(run, handed_out(run, siblings), cookies, plus=plus)
     words = head.shape[1] // 8
     ends = np.cumsum(words + (run.lengths + 7) // 8)
     begins = np.concatenate(([0], ends))

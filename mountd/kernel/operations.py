@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mountd.interfaces import Handle, Invalidation, Node, Opened, Reader, Tree
+from mountd.kernel.ahead import Ahead
 from mountd.kernel.answers import Buffer, FileRange
 from mountd.kernel.attributes import BLOCK_BYTES, TYPE_BITS, attr_bytes, entry_bytes, time_of, validity
 from mountd.kernel.listing import Listings
@@ -40,8 +41,8 @@ _logger = logging.getLogger(__name__)
 _NAME_MAX = 255
 _PASSED = int(OpenFlag.PASSTHROUGH | OpenFlag.NOFLUSH)
 _SERVED = int(OpenFlag.KEEP_CACHE | OpenFlag.NOFLUSH)
-_LONG_TTL_S = 60.0
-"""Directories whose entries live at least this long never change: the kernel may cache their listing."""
+_NEGATIVE_TTL_S = 4 * 3600
+"""How long the kernel may remember that a release has no such name."""
 
 Answer = int | tuple[Buffer, ...] | FileRange | None
 """A positive errno, the parts of the answer's body, a range of a file, or None: no answer is expected."""
@@ -79,6 +80,7 @@ class Operations:
         self._invalidate = invalidate
         self._opened = opened
         self._listings = Listings(tree, self._entry_bytes, opens.siblings)
+        self._ahead = Ahead(tree, opens.siblings)
         self.handlers: dict[int, Callable[[Request], Answer]] = {
             int(opcode): handler for opcode, handler in self._handlers().items()
         }
@@ -131,6 +133,7 @@ class Operations:
     def name_changed(self, change: Invalidation) -> None:
         """A name was published, withdrawn or re-tagged: drop the directory's listing, let the kernel ask again."""
         self._listings.forget(change.parent_id)
+        self._ahead.forget()
         self._invalidate(change)
 
     # Names and attributes
@@ -145,18 +148,22 @@ class Operations:
     def _lookup(self, request: Request) -> Answer:
         request.counters[Counter.LOOKUPS] += 1
         name = bytes(request.body[:-1])
+        made = self._ahead.take(request.nodeid, name)
+        if made is not None:
+            return (made,)
         if len(name) > _NAME_MAX:
             return errno.ENAMETOOLONG
         node = self._special(request.nodeid, name) if name in (b".", b"..") else None
         if node is None:
             node = self._tree.glance(request.nodeid, name)
         if node is not None:
+            if node.kind == "file":
+                self._ahead.note(request.nodeid, node)
             return (self._entry_bytes(node),)
-        parent = self._tree.node(request.nodeid)
-        if parent is None or parent.ttl_s < _LONG_TTL_S:
+        if not self._tree.is_fixed(request.nodeid):
             return errno.ENOENT
         # Nothing will ever appear in a release: nodeid 0 with a validity is a negative entry that the kernel keeps.
-        return (ENTRY_OUT.pack(0, 0, int(parent.ttl_s), 0, 0, 0) + bytes(ENTRY_BYTES - ENTRY_OUT.size),)
+        return (ENTRY_OUT.pack(0, 0, _NEGATIVE_TTL_S, 0, 0, 0) + bytes(ENTRY_BYTES - ENTRY_OUT.size),)
 
     def _special(self, nodeid: int, name: bytes) -> Node | None:
         """``.`` and ``..``: looked up by NFS exports only."""
@@ -199,7 +206,7 @@ class Operations:
             return errno.ESTALE
         if node.kind != "dir":
             return errno.ENOTDIR
-        flags = OpenFlag.CACHE_DIR | OpenFlag.KEEP_CACHE if node.ttl_s >= _LONG_TTL_S else OpenFlag(0)
+        flags = OpenFlag.CACHE_DIR | OpenFlag.KEEP_CACHE if self._tree.is_fixed(request.nodeid) else OpenFlag(0)
         return (OPEN_OUT.pack(0, flags, 0),)
 
     def _readdir(self, request: Request) -> Answer:

@@ -82,7 +82,8 @@ def test_every_name_is_looked_up_in_any_order(release: Path) -> None:
 
 
 def test_missing_names_are_asked_for_once(mounted: RealMount, release: Path) -> None:
-    missing = [release / name_of(number).replace("jpg", "png") for number in range(0, FILES, 1000)]
+    missing = [release / "dataset_info.json"]
+    missing += [release / name_of(number).replace("jpg", "png") for number in range(0, FILES, 1000)]
     asked = []
     for _ in range(10):
         before = lookups(mounted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import struct
 from collections.abc import Iterator
@@ -15,13 +16,17 @@ from catalog.names import parse_release
 from mountd import rows as rows_module
 from mountd.inodes import InodeTable
 from mountd.interfaces import ROOT_ID, Node
-from mountd.kernel import listing
+from mountd.kernel import ahead, listing
 from mountd.kernel.attributes import attr_bytes, validity
 from mountd.kernel.listing import Listings, piece_of
-from mountd.kernel.protocol import ENTRY_BYTES, ENTRY_OUT
+from mountd.kernel.opens import OpenTable
+from mountd.kernel.operations import Operations, Request
+from mountd.kernel.protocol import ENTRY_BYTES, ENTRY_OUT, Opcode
 from mountd.releases import ListedRelease
 from mountd.rows import Rows
+from mountd.shared_state import SharedState
 from mountd.tree import CollectionState, MountTree
+from tests.support.plain_tree import PlainReader, PlainTree
 
 REF = parse_release("datasets/belle/chat@1.0")
 
@@ -168,6 +173,49 @@ def test_a_file_handed_out_under_another_id_is_so_in_the_listing(table: InodeTab
     assert entries[b"b"][0] == other
     assert struct.unpack_from("=Q", entries[b"b"][1]) == (other | 1 << 60,)
     assert struct.unpack_from("=Q", entries[b"a"][1]) == (find(tree, "datasets/belle/chat/1.0/a").nodeid,)
+
+
+def look_up(operations: Operations, state: SharedState, parent: int, name: bytes) -> object:
+    request = Request(Opcode.LOOKUP, 1, parent, 0, 1, 0, memoryview(name + b"\0"), state.counters(0))
+    return operations.handlers[Opcode.LOOKUP](request)
+
+
+def test_names_looked_up_in_any_order_have_the_same_entries(
+    table: InodeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the order of the listing most are made beforehand; they must not differ from those made one by one."""
+    monkeypatch.setattr(ahead, "MOST", 50)
+    tree = release_of(MIXED, tmp_path, table, gid=77)
+    state = SharedState()
+    opens = OpenTable(state, -1, passthrough=False)
+    operations = Operations(tree, PlainReader(PlainTree(tmp_path), tmp_path), opens, lambda _: None, lambda _: None)
+    chosen = random.Random(2)
+    glances: list[bytes] = []
+    glance = tree.glance
+    monkeypatch.setattr(tree, "glance", lambda parent, name: glances.append(name) or glance(parent, name))
+    for path in ("", "many", "mixed", "folders/7"):
+        folder = find(tree, f"datasets/belle/chat/1.0/{path}").nodeid
+        listed = [name for name, _ in tree.children(folder)]
+        shuffled = chosen.sample(listed, len(listed))
+        backwards = listed[::-1]
+        for names in (listed, shuffled, listed + listed[:30], backwards, [*listed[:20], b"missing", *listed[20:]]):
+            glances.clear()
+            for name in names:
+                node = tree.lookup(folder, name)
+                answer = look_up(operations, state, folder, name)
+                if node is None:
+                    assert name == b"missing"
+                    continue
+                assert answer == (entry_bytes(node),)
+            if path == "many" and names is listed:
+                assert len(glances) < len(listed) / 8
+    last = find(tree, "datasets/belle/chat/1.0/many").nodeid
+    listed = [name for name, _ in tree.children(last)]
+    for name in listed[:10]:
+        look_up(operations, state, last, name)
+    tree.subscribe(operations.name_changed)
+    tree.update([CollectionState(REF.collection, [], {})])
+    assert look_up(operations, state, last, listed[10]) == errno.ENOENT
 
 
 @pytest.mark.parametrize("size", [64, 100, 4096, 1 << 20])

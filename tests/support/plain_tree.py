@@ -67,6 +67,12 @@ class PlainTree:
     def run(self, nodeid: int, position: int) -> None:
         return None
 
+    def is_fixed(self, nodeid: int) -> bool:
+        return nodeid in self._children and self._ttl_s > 60
+
+    def following(self, parent_id: int, nodeid: int, most: int) -> None:
+        return None
+
     def children(self, nodeid: int) -> Sequence[tuple[bytes, Node]]:
         return self._children.get(nodeid, [])
 
