@@ -21,7 +21,7 @@ from mountd.kernel.notify import Notifier, ask_resend
 from mountd.kernel.open_files import KernelSide
 from mountd.kernel.opens import OpenTable
 from mountd.kernel.operations import Operations
-from mountd.memory import few_arenas
+from mountd.memory import collect_seldom, few_arenas
 from mountd.shared_state import SharedState
 from mountd.standby import StandBy, Surroundings
 from mountd.work import WorkServer
@@ -65,6 +65,7 @@ def run(post: Post, *, first: bool) -> int:
     try:
         stack = post.build(post.config)
         stack.start(resume=not first)
+        collect_seldom()
     except OpenshelfError as error:
         _logger.error("nothing to serve: %s", error.line())
         post.state.publish({"error": {"code": error.code, "message": error.message, "hint": error.hint}})

@@ -145,12 +145,17 @@ def test_a_wrong_use_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_ctrl_c_leaves_the_job_running_and_says_so(mount: RealMount) -> None:
     command = [OPENSHELF, "warm", str(mount.mountpoint), RELEASE, "--at", "2099-01-01T20:00", "--wait"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as waiting:
+    # A test run that was put into the background has Ctrl-C ignored, and hands that on.
+    as_on_a_terminal = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=as_on_a_terminal) as waiting:
         deadline = time.monotonic() + 30
         while not told(mount, "--list")["jobs"]:
             assert time.monotonic() < deadline
         waiting.send_signal(signal.SIGINT)
-        _, err = waiting.communicate(timeout=30)
+        try:
+            _, err = waiting.communicate(timeout=30)
+        finally:
+            waiting.kill()
     assert waiting.returncode == 130
     assert "job 1 goes on in the background" in err and "--cancel 1" in err
     assert told(mount, "--list")["jobs"][0]["state"] == "waiting"
