@@ -39,6 +39,7 @@ class FailingDisk:
         _run("sync", "-f", self.folder)
         os.truncate(self._image, 1 * MIB)
         _run("mount", "-o", "remount,size=1m", self._image.parent)  # nor does a write make the file whole again
+        os.truncate(self._image, 1 * MIB)  # as one between the two may have done: holes would be read as zeros
         Path("/proc/sys/vm/drop_caches").write_text("1")
 
     def refuse_writes(self) -> None:
