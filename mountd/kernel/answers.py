@@ -73,9 +73,13 @@ def _pipe_if_any() -> Pipe | None:
 
 
 def largest_read_bytes() -> int:
-    """The largest READ that the kernel should ask for, whether or not such an answer fits into a pipe: most are given
-    from memory, and each costs much the same whatever its length."""
-    return _LARGEST_READ_BYTES
+    """The largest READ that the kernel should ask for: a power of two whose answer can be spliced.
+
+    Copying an answer of 1 MiB costs a cached read 1.0 CPU seconds a GB, splicing two of 512 KiB 0.2.
+    """
+    pipe = Pipe.open()
+    pipe.close()
+    return min(_LARGEST_READ_BYTES, 1 << (pipe.most_bytes.bit_length() - 1))
 
 
 class Answerer:
