@@ -80,7 +80,7 @@ def tiers(shelf: Shelf, native: Path, files: dict[str, Path], repeat: int) -> di
     shuffled = random.Random(1).sample(ordered, len(ordered))
     opened = shuffled[:OPENED]
     result: dict[str, Any] = {"files": len(files), "file_bytes": FILE_BYTES}
-    for tier, env in (("passthrough", {"OPENSHELF_MATERIALISE": "no"}),):
+    for tier, env in (("passthrough", {"OPENSHELF_MATERIALISE": "no"}), ("materialised", {})):
         with fresh_mount(shelf, f"small-{tier}", **env) as point:
             folder = folder_of(point, RELEASE)
             before = shelf.status(point).get("fetch_requests", 0)
