@@ -56,7 +56,7 @@ def test_it_follows_the_redirect_itself_and_keeps_slices(site: Site) -> None:
     assert body == LARGE[start:stop]
     status, body, again = site.get(Range=f"bytes={start}-{stop - 1}")
     assert (status, body, again) == (206, LARGE[start:stop], "HIT")
-    status, body, whole = site.get()
+    status, body, _ = site.get()
     assert (status, hashlib.sha256(body).hexdigest()) == (200, DIGEST)
 
 

@@ -117,7 +117,7 @@ def test_a_program_that_does_not_start_changes_nothing(source: Path, tmp_path: P
     with PlainMount(tmp_path, source) as mount:
         before = mount.status()
         for python in ("/nonexistent/python", "/bin/false"):
-            with pytest.raises(control.ControlError, match="Repair|start"):
+            with pytest.raises(control.ControlError, match=r"Repair|start"):
                 control.ask(mount.mountpoint, "upgrade", python=python)
         other = tmp_path / "python"
         other.write_text("#!/bin/sh\necho 999999\n")
