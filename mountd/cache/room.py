@@ -181,7 +181,8 @@ class Room:
     def _lacking(self, needed: int, files: int, disk: Disk) -> tuple[bool, bool]:
         """Whether this much more would break the limits, and whether the disk's floor."""
         limits = self.limits
-        over = self.total_bytes + self.own_bytes + needed > limits.size_bytes or (
+        bytes_then = self.total_bytes + self.own_bytes + needed + INDEX_BYTES * max(0, files)  # as they are counted
+        over = bytes_then > limits.size_bytes or (
             limits.files > 0 and self.total_files + self.own_files + files > limits.files
         )
         return over, any(self._accounts[disk.number].free.lacking(needed, files))

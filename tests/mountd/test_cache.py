@@ -259,7 +259,7 @@ def test_open_files_are_not_evicted_and_what_does_not_fit_comes_from_the_store(
         bench.wait_sealed(path)
         handles.append(bench.reader.open(bench.node(path)))
     assert bench.read_all("2.bin") == files["2.bin"]
-    assert "files in use" in bench.cache.failure()
+    bench.wait_until(lambda: "files in use" in bench.cache.failure())
     assert taken(bench.cache) <= bench.cache.limit_bytes
     assert bench.cache.is_sealed(bench.sha256("0.bin")) and bench.cache.is_sealed(bench.sha256("1.bin"))
     for handle in handles:

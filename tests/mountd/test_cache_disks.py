@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from catalog.manifest import CHUNK_BYTES
+from mountd.cache import layout
 from mountd.cache.disk import Disk, Disks
 from mountd.cache.layout import CacheError
 from mountd.cache.store import Cache
@@ -25,6 +28,13 @@ from tests.support.shared_data import ROOT
 from tests.support.small_disks import FailingDisk, failing_disk, memory_disk
 
 FILES = {f"{number}.bin": pattern(CHUNK_BYTES + 1 + number, number) for number in range(8)}
+
+
+@pytest.fixture(autouse=True)
+def identities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disks of known identity, so that each has some of the files."""
+    given = iter(f"{number:016x}" for number in itertools.count(7))
+    monkeypatch.setattr(layout, "secrets", SimpleNamespace(token_hex=lambda _: next(given)))
 
 
 @pytest.fixture
