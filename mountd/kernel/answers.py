@@ -75,7 +75,7 @@ def _pipe_if_any() -> Pipe | None:
 def largest_read_bytes() -> int:
     """The largest READ that the kernel should ask for: a power of two whose answer can be spliced.
 
-    Copying an answer of 1 MiB costs a cached read 1.0 CPU seconds a GB, splicing two of 512 KiB 0.2.
+    Copying answers of 1 MiB cost a cached read 1.0 CPU seconds a GB, splicing 512 KiB at a time 0.6.
     """
     pipe = Pipe.open()
     pipe.close()
