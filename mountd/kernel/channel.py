@@ -13,6 +13,7 @@ from pathlib import Path
 from mountd.kernel.answers import Answerer
 from mountd.kernel.operations import Answer, Operations, Request
 from mountd.kernel.protocol import IN_HEADER, INTERRUPT_IN, RESENT_BIT, Opcode
+from mountd.kernel.receiving import Receiver
 from mountd.shared_state import SLOTS, Counter, SharedState
 from openshelf.errors import OpenshelfError
 
@@ -22,8 +23,6 @@ _HANDED_OVER = frozenset(map(int, (Opcode.READ, Opcode.READDIR, Opcode.READDIRPL
 """Requests that may take long (a disk, the network, a large folder): another thread receives meanwhile. All others
 are answered by the receiving thread itself, which saves waking another: most of the cost of a small request."""
 
-_TRY_AGAIN = (errno.EINTR, errno.EAGAIN, errno.ENOENT)
-"""ENOENT: the request was withdrawn between waking up and reading it."""
 _UNIQUE = slice(8, 16)
 """Where ``unique`` stands in a request."""
 _NOTHING = bytes(8)
@@ -44,6 +43,7 @@ class Channel:
         self._operations = operations
         self._handlers = {**operations.handlers, int(Opcode.INTERRUPT): self._interrupt}
         self._receiving = threading.Lock()
+        self._receiver = Receiver()
         self._lock = threading.Lock()
         self._waiting = 0
         self._threads: list[threading.Thread] = []
@@ -82,7 +82,7 @@ class Channel:
                 if not receiving:
                     self._become_receiver()
                     receiving = True
-                if not _receive(device, buffer):
+                if not self._receiver.receive(device, buffer, alone=self._waiting + 1 >= len(self._threads)):
                     break
                 request = _request(slot, buffer, counters)
                 if request.opcode in _HANDED_OVER:
@@ -179,18 +179,6 @@ def _request(slot: int, buffer: memoryview, counters: memoryview) -> Request:
     if unique & RESENT_BIT:
         counters[Counter.RESENT] += 1
     return Request(opcode, unique, nodeid, uid, pid, slot, buffer[IN_HEADER.size : length], counters)
-
-
-def _receive(device: int, buffer: memoryview) -> int:
-    """Wait for one request; its length, or 0 when the file system was unmounted."""
-    while True:
-        try:
-            return os.readv(device, [buffer])
-        except OSError as error:
-            if error.errno == errno.ENODEV:
-                return 0
-            if error.errno not in _TRY_AGAIN:
-                raise
 
 
 def _is_being_killed(pid: int) -> bool:
