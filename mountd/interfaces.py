@@ -169,6 +169,10 @@ class Handle(Protocol):
         Raises OSError (EIO) when the bytes cannot be had within the deadline.
         """
 
+    def at_hand(self, offset: int, length: int) -> memoryview | None:
+        """The bytes of the range (shorter only at the end of the file) when they are in memory and nothing else is to
+        be done for whoever reads them: neither waits nor raises. None otherwise."""
+
     def read(self, offset: int, length: int) -> bytes | memoryview:
         """The bytes of the range (shorter only at the end of the file); raises like :meth:`locate`."""
 

@@ -92,6 +92,10 @@ class ContentHandle:
         """None: there is no file."""
         return None
 
+    def at_hand(self, offset: int, length: int) -> memoryview:
+        """The bytes of the range."""
+        return memoryview(self._content)[offset : offset + length]
+
     def read(self, offset: int, length: int) -> bytes:
         """The bytes of the range."""
         return self._content[offset : offset + length]
@@ -130,6 +134,9 @@ class SealedHandle:
     def locate(self, offset: int, length: int) -> tuple[int, int] | None:
         """The descriptor and the place of a range: all of it is there, unless the disk has failed."""
         return None if self._instead is not None else (self._descriptor, offset)
+
+    def at_hand(self, offset: int, length: int) -> None:
+        """None: whether the kernel has the bytes in its page cache is not known."""
 
     def read(self, offset: int, length: int) -> bytes | memoryview:
         """The bytes of a range; shorter only at the end of the file. From the store when the disk fails."""
@@ -202,6 +209,16 @@ class FileHandle:
         fill = self._follow(offset, length)
         descriptor = fill.locate(offset, length)
         return None if descriptor is None else (descriptor, offset)
+
+    def at_hand(self, offset: int, length: int) -> memoryview | None:
+        """The bytes of a range of the chunk that was read last, while that is in memory."""
+        fill, end = self._fill, min(offset + length, self._spec.size)
+        if fill is None or self._sealed is not None or (end - 1) // CHUNK_BYTES != self._last_chunk:
+            return None
+        data = fill.at_hand(offset, end - offset)
+        if data is not None:
+            self._expected = end
+        return data
 
     def read(self, offset: int, length: int) -> bytes | memoryview:
         """The bytes of a range, after fetching what is missing; shorter only at the end of the file."""

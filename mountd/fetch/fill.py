@@ -96,6 +96,18 @@ class Fill:
         """Where chunks that are on the disk are read."""
         return self._whole if self._partial is None else self._partial.descriptor
 
+    def at_hand(self, offset: int, length: int) -> memoryview | None:
+        """The bytes of a range when they lie in one chunk that is in memory."""
+        index, start = divmod(offset, CHUNK_BYTES)
+        data = self._supply.memory.get((self.spec.sha256, index)) if 0 < length <= CHUNK_BYTES - start else None
+        return None if data is None else self._part_of(index, data, start, start + length)
+
+    def _part_of(self, index: int, data: bytes | memoryview, start: int, stop: int) -> memoryview:
+        """Bytes ``start`` to ``stop`` of a chunk in memory, which a reader takes now."""
+        stored = index not in self._flights and self._is_verified(index)
+        self._supply.memory.was_read((self.spec.sha256, index), stop - start, stored=stored)
+        return memoryview(data)[start:stop]
+
     def read(self, offset: int, length: int) -> bytes | memoryview:
         """The bytes of a range; OSError (EIO) when they do not come within the fetcher's deadline."""
         parts: list[bytes | memoryview] = []
@@ -107,9 +119,7 @@ class Fill:
             if data is None:
                 parts.append(self._read_stored(index, start, stop))
             else:
-                parts.append(memoryview(data)[start:stop])
-                stored = index not in self._flights and self._is_verified(index)
-                self._supply.memory.was_read((self.spec.sha256, index), stop - start, stored=stored)
+                parts.append(self._part_of(index, data, start, stop))
             offset += stop - start
         return parts[0] if len(parts) == 1 else b"".join(parts)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import signal
 import threading
 from collections.abc import Sequence
@@ -86,6 +85,10 @@ class Channel:
                     break
                 request = _request(slot, buffer, counters)
                 if request.opcode in _HANDED_OVER:
+                    at_hand = self._operations.at_hand(request)
+                    if at_hand is not None:
+                        self._answer(request, at_hand, answerer)
+                        continue
                     receiving = False
                     self._hand_over()
                 self._serve(request, answerer)

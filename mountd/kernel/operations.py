@@ -267,6 +267,21 @@ class Operations:
         if handle is not None:
             handle.close()
 
+    def at_hand(self, request: Request) -> Answer:
+        """The answer to a READ whose bytes are in memory, which is made at once; else None."""
+        if request.opcode != Opcode.READ:
+            return None
+        entry = self._opens.get(request.nodeid)
+        if entry is None or entry.handle is None:
+            return None
+        _, offset, size = READ_IN.unpack_from(request.body)
+        data = entry.handle.at_hand(offset, size)
+        if data is None:
+            return None
+        request.counters[Counter.READS_SERVED] += 1
+        request.counters[Counter.BYTES_SERVED] += len(data)
+        return (data,)
+
     def _read(self, request: Request) -> Answer:
         request.counters[Counter.READS_SERVED] += 1
         _, offset, size = READ_IN.unpack_from(request.body)

@@ -321,6 +321,10 @@ class _WatchedHandle:
         self._note(offset, length)
         return self._inner.locate(offset, length)
 
+    def at_hand(self, offset: int, length: int) -> memoryview | None:
+        self._note(offset, length)
+        return self._inner.at_hand(offset, length)
+
     def read(self, offset: int, length: int) -> bytes | memoryview:
         self._note(offset, length)
         return self._inner.read(offset, length)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import statistics
 import time
@@ -9,13 +10,27 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 BLOCK = 1 << 20
+TOUCHED_BYTES = 3 << 30
 Measure = Callable[[], float]
 
 
 def drop_page_cache() -> None:
-    """Write what is dirty, then forget pages, dentries and inodes."""
+    """Write what is dirty, then forget pages, dentries and inodes; memory is ready for whoever reads next.
+
+    A virtual machine gives free memory back to its host, and pays up to 3 s a GB when it takes it again. Without this,
+    whoever reads first pays, ten times as much as for the reading itself.
+    """
     os.sync()
     Path("/proc/sys/vm/drop_caches").write_text("3")
+    touch_memory()
+
+
+def touch_memory() -> None:
+    """Take :data:`TOUCHED_BYTES` of memory and free them again."""
+    with mmap.mmap(-1, TOUCHED_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        for page in range(0, TOUCHED_BYTES, mmap.PAGESIZE):
+            memory[page] = 1
 
 
 def sequential_mb_s(path: Path) -> float:

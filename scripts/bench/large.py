@@ -10,7 +10,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from scripts.bench.host import cold, cpu_seconds, drop_page_cache, in_turn, sequential_mb_s, write_block_file
+from scripts.bench.host import (
+    cold,
+    cpu_seconds,
+    drop_page_cache,
+    in_turn,
+    sequential_mb_s,
+    touch_memory,
+    write_block_file,
+)
 from scripts.bench.peers import PEERS, curl_gets, presigned, urllib3_gets
 from scripts.bench.shelves import daemon_pids, folder_of, fresh_mount, object_key, publish, wait_sealed
 from tests.e2e.shelf import Shelf, wait_until
@@ -74,12 +82,14 @@ def first_reads(
                 path = folder_of(point, RELEASE) / NAME
                 path.stat()
                 pids = daemon_pids(shelf, point)
+                touch_memory()
                 before = cpu_seconds(pids)
                 speed = sequential_mb_s(path)
                 wait_sealed(shelf.cache(f"first-{tier}-{number}"), digest)
                 note(tier, speed, (cpu_seconds(pids) - before) / gigabytes)
         for name, peer in PEERS.items():
             with peer(home, server) as (point, pids):
+                touch_memory()
                 before = cpu_seconds(pids)
                 speed = sequential_mb_s(point / key)
                 note(name, speed, (cpu_seconds(pids) - before) / gigabytes)

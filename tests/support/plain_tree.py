@@ -114,6 +114,9 @@ class PlainHandle:
         self._reader.slow_down(self._node)
         return (self._descriptor, offset)
 
+    def at_hand(self, offset: int, length: int) -> None:
+        """None: a disk is never known to answer at once."""
+
     def read(self, offset: int, length: int) -> bytes:
         return os.pread(self._descriptor, length, offset)
 
