@@ -76,13 +76,16 @@ def entry_bytes(node: Node, nodeid: int) -> bytes:
     )  # fmt: skip
 
 
-def heads(run: Run, nodeids: npt.NDArray[np.int64], cookies: npt.NDArray[np.int64], *, plus: bool) -> npt.NDArray[Any]:
+def heads(
+    run: Run, nodeids: npt.NDArray[np.int64] | None, cookies: npt.NDArray[np.int64], *, plus: bool
+) -> npt.NDArray[Any]:
     """What stands before the names of a run's entries, shape (entries, bytes): ``fuse_dirent``, for READDIRPLUS with
-    ``fuse_entry_out`` before it. ``nodeids`` are those to be handed out; inode numbers stay the run's own."""
+    ``fuse_entry_out`` before it. ``nodeids`` are those to be handed out, None: the entries stay empty; inode numbers
+    are the run's own."""
     heads = np.zeros(len(run), _PLUS if plus else _PLAIN)
     heads["dirent_ino"], heads["off"], heads["namelen"] = run.nodeids, cookies, run.lengths
     heads["type"] = np.where(run.is_dir, DIRENT_TYPES["dir"], DIRENT_TYPES["file"])
-    if plus:
+    if plus and nodeids is not None:
         seconds, nanoseconds = np.divmod(run.mtimes_ns, _SECOND_NS)
         heads["nodeid"], heads["ino"] = nodeids, run.nodeids
         heads["entry_valid"], heads["entry_valid_nsec"] = validity(run.ttl_s)

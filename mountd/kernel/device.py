@@ -39,7 +39,6 @@ MAX_WRITE_BYTES = 4096
 _WANTED = (
     InitFlag.ASYNC_READ
     | InitFlag.DO_READDIRPLUS
-    | InitFlag.READDIRPLUS_AUTO
     | InitFlag.PARALLEL_DIROPS
     | InitFlag.MAX_PAGES
     | InitFlag.CACHE_SYMLINKS

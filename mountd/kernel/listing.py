@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +28,17 @@ KEPT_PIECES = 256
 
 _PADDING = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
 _NO_ENTRY = bytes(ENTRY_BYTES)
-"""A READDIRPLUS entry with nodeid 0: the kernel then looks the name up by itself (``.`` and ``..``)."""
+"""A READDIRPLUS entry with nodeid 0: the kernel takes the name alone, and looks it up when somebody asks."""
 _DOTS = 2
 """Cookies 1 and 2 stand after ``.`` and ``..``; others have a position in the directory and these two."""
+
+
+class Form(Enum):
+    """How a directory is listed."""
+
+    NAMES = "READDIR"
+    BARE = "READDIRPLUS, names alone"
+    WHOLE = "READDIRPLUS, with what a lookup would say"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +88,11 @@ def handed_out(run: Run, siblings: Mapping[int, int]) -> npt.NDArray[np.int64]:
     return nodeids
 
 
-def piece_of_run(after: int, run: Run, siblings: Mapping[int, int], *, plus: bool) -> Piece:
+def piece_of_run(after: int, run: Run, siblings: Mapping[int, int], form: Form) -> Piece:
     """The entries of ``run``, which follow the cookie ``after``. ``siblings``: other ids to hand out for nodes."""
     cookies = run.following + _DOTS
-    head = heads(run, handed_out(run, siblings), cookies, plus=plus)
+    nodeids = handed_out(run, siblings) if form is Form.WHOLE else None
+    head = heads(run, nodeids, cookies, plus=form is not Form.NAMES)
     words = head.shape[1] // 8
     ends = np.cumsum(words + (run.lengths + 7) // 8)
     begins = np.concatenate(([0], ends))
@@ -107,28 +117,28 @@ class Listings:
         self._entry_bytes = entry_bytes
         self._siblings = siblings
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[int, bool, int], Piece] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, Form, int], Piece] = OrderedDict()
         self._kept_bytes = 0
         self._changes = 0
 
-    def answer(self, directory: Node, cookie: int, size: int, *, plus: bool) -> memoryview:
-        """Entries after ``cookie`` (0: from the beginning), at most ``size`` bytes; with attributes when ``plus``."""
+    def answer(self, directory: Node, cookie: int, size: int, form: Form) -> memoryview:
+        """Entries after ``cookie`` (0: from the beginning), at most ``size`` bytes."""
         with self._lock:
-            for (nodeid, kept_plus, after), piece in reversed(self._kept.items()):
-                if nodeid == directory.nodeid and kept_plus is plus and after <= cookie < piece.cookies[-1]:
-                    self._kept.move_to_end((nodeid, plus, after))
+            for (nodeid, kept_form, after), piece in reversed(self._kept.items()):
+                if nodeid == directory.nodeid and kept_form is form and after <= cookie < piece.cookies[-1]:
+                    self._kept.move_to_end((nodeid, form, after))
                     return piece.slice(cookie, size)
             changes = self._changes
-        piece = self._build(directory, cookie, plus=plus)
+        piece = self._build(directory, cookie, form)
         if not piece.cookies:
             return piece.data
         with self._lock:
             # A name that changed while the bytes were built may be missing in them: use them once, keep them not.
             if changes == self._changes:
-                self._keep((directory.nodeid, plus, piece.after), piece)
+                self._keep((directory.nodeid, form, piece.after), piece)
         return piece.slice(cookie, size)
 
-    def _keep(self, key: tuple[int, bool, int], piece: Piece) -> None:
+    def _keep(self, key: tuple[int, Form, int], piece: Piece) -> None:
         before = self._kept.pop(key, None)
         self._kept_bytes += len(piece) - (len(before) if before else 0)
         self._kept[key] = piece
@@ -142,23 +152,23 @@ class Listings:
             for key in [key for key in self._kept if key[0] == nodeid]:
                 self._kept_bytes -= len(self._kept.pop(key))
 
-    def _build(self, directory: Node, cookie: int, *, plus: bool) -> Piece:
+    def _build(self, directory: Node, cookie: int, form: Form) -> Piece:
         run = self._tree.run(directory.nodeid, max(0, cookie - _DOTS))
         if cookie >= _DOTS and run is not None:
             if not len(run):
                 return Piece(cookie, memoryview(b""), array("q", [0]), array("q"))
-            return piece_of_run(cookie, run, self._siblings(), plus=plus)
-        whole = piece_of(self._names(directory, plus=plus, with_entries=run is None))
+            return piece_of_run(cookie, run, self._siblings(), form)
+        whole = piece_of(self._names(directory, form, with_entries=run is None))
         if run is None or not len(run):
             return whole
-        return whole.joined(piece_of_run(_DOTS, run, self._siblings(), plus=plus))
+        return whole.joined(piece_of_run(_DOTS, run, self._siblings(), form))
 
-    def _names(self, directory: Node, *, plus: bool, with_entries: bool) -> Iterable[tuple[bytes, int, str, bytes]]:
+    def _names(self, directory: Node, form: Form, *, with_entries: bool) -> Iterable[tuple[bytes, int, str, bytes]]:
         place = self._tree.place(directory.nodeid)
         parent = self._tree.node(place[0] if place else ROOT_ID) or directory
-        dot = _NO_ENTRY if plus else b""
-        yield b".", directory.ino, "dir", dot
-        yield b"..", parent.ino, "dir", dot
+        none = b"" if form is Form.NAMES else _NO_ENTRY
+        yield b".", directory.ino, "dir", none
+        yield b"..", parent.ino, "dir", none
         if with_entries:
             for name, node in self._tree.children(directory.nodeid):
-                yield name, node.ino, node.kind, self._entry_bytes(node) if plus else b""
+                yield name, node.ino, node.kind, self._entry_bytes(node) if form is Form.WHOLE else none

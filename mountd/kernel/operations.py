@@ -12,7 +12,7 @@ from mountd.interfaces import Handle, Invalidation, Node, Opened, Reader, Tree
 from mountd.kernel.ahead import Ahead
 from mountd.kernel.answers import Buffer, FileRange
 from mountd.kernel.attributes import BLOCK_BYTES, TYPE_BITS, attr_bytes, entry_bytes, time_of, validity
-from mountd.kernel.listing import Listings
+from mountd.kernel.listing import Form, Listings
 from mountd.kernel.opens import OpenTable, base_id
 from mountd.kernel.protocol import (
     ATTR_OUT,
@@ -158,7 +158,7 @@ class Operations:
             node = self._tree.glance(request.nodeid, name)
         if node is not None:
             if node.kind == "file":
-                self._ahead.note(request.nodeid, node)
+                self._ahead.note(request.nodeid, node, request.pid)
             return (self._entry_bytes(node),)
         if not self._tree.is_fixed(request.nodeid):
             return errno.ENOENT
@@ -210,17 +210,19 @@ class Operations:
         return (OPEN_OUT.pack(0, flags, 0),)
 
     def _readdir(self, request: Request) -> Answer:
-        return self._list(request, plus=False)
+        return self._list(request, Form.NAMES)
 
     def _readdirplus(self, request: Request) -> Answer:
-        return self._list(request, plus=True)
+        # The kernel makes an inode of every entry that comes whole, which is wasted on who wants the names alone.
+        _, cookie, _ = READ_IN.unpack_from(request.body)
+        return self._list(request, Form.WHOLE if cookie == 0 or self._ahead.looks(request.pid) else Form.BARE)
 
-    def _list(self, request: Request, *, plus: bool) -> Answer:
+    def _list(self, request: Request, form: Form) -> Answer:
         _, cookie, size = READ_IN.unpack_from(request.body)
         node = self._tree.node(request.nodeid)
         if node is None:
             return errno.ESTALE
-        return (self._listings.answer(node, cookie, size, plus=plus),)
+        return (self._listings.answer(node, cookie, size, form),)
 
     # Files
 

@@ -84,7 +84,6 @@ class InitFlag(IntFlag):
 
     ASYNC_READ = 1 << 0
     DO_READDIRPLUS = 1 << 13
-    READDIRPLUS_AUTO = 1 << 14
     PARALLEL_DIROPS = 1 << 18
     MAX_PAGES = 1 << 22
     CACHE_SYMLINKS = 1 << 23

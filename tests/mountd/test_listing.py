@@ -18,10 +18,10 @@ from mountd.inodes import InodeTable
 from mountd.interfaces import ROOT_ID, Node
 from mountd.kernel import ahead, listing
 from mountd.kernel.attributes import attr_bytes, validity
-from mountd.kernel.listing import Listings, piece_of
+from mountd.kernel.listing import Form, Listings, piece_of
 from mountd.kernel.opens import OpenTable
 from mountd.kernel.operations import Operations, Request
-from mountd.kernel.protocol import ENTRY_BYTES, ENTRY_OUT, Opcode
+from mountd.kernel.protocol import ENTRY_BYTES, ENTRY_OUT, READ_IN, Opcode
 from mountd.releases import ListedRelease
 from mountd.rows import Rows
 from mountd.shared_state import SharedState
@@ -40,11 +40,11 @@ Found = tuple[bytes, int, int, bytes]
 """name, ino, type, entry"""
 
 
-def read_from(listings: Listings, directory: Node, size: int, *, plus: bool, cookie: int = 0) -> list[Found]:
+def read_from(listings: Listings, directory: Node, size: int, form: Form, cookie: int = 0) -> list[Found]:
     """All entries as a reader with a buffer of ``size`` bytes sees them."""
     found = []
-    head = ENTRY_BYTES if plus else 0
-    while part := bytes(listings.answer(directory, cookie, size, plus=plus)):
+    head = 0 if form is Form.NAMES else ENTRY_BYTES
+    while part := bytes(listings.answer(directory, cookie, size, form)):
         assert len(part) <= size
         at = 0
         while at < len(part):
@@ -57,17 +57,18 @@ def read_from(listings: Listings, directory: Node, size: int, *, plus: bool, coo
     return found
 
 
-def expected_of(tree: MountTree, directory: Node, *, plus: bool) -> list[Found]:
+def expected_of(tree: MountTree, directory: Node, form: Form) -> list[Found]:
     """The same from the nodes one by one."""
     parent = tree.place(directory.nodeid)
     assert parent is not None
-    dot = bytes(ENTRY_BYTES) if plus else b""
-    dots = [(b".", directory.ino, 4, dot), (b"..", parent[0], 4, dot)]
+    none = b"" if form is Form.NAMES else bytes(ENTRY_BYTES)
+    dots = [(b".", directory.ino, 4, none), (b"..", parent[0], 4, none)]
     for name, node in tree.children(directory.nodeid):
         looked_up = tree.lookup(directory.nodeid, name)
         assert looked_up is not None
         assert looked_up._replace(entry=None) == node == tree.glance(directory.nodeid, name)
-        dots.append((name, node.ino, {"dir": 4, "file": 8}[node.kind], entry_bytes(looked_up) if plus else b""))
+        entry = entry_bytes(looked_up) if form is Form.WHOLE else none
+        dots.append((name, node.ino, {"dir": 4, "file": 8}[node.kind], entry))
     return dots
 
 
@@ -119,18 +120,18 @@ MIXED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("plus", [False, True])
+@pytest.mark.parametrize("form", list(Form))
 @pytest.mark.parametrize("size", [400, 4096, 1 << 20])
 def test_a_release_is_listed_as_its_nodes_are(
-    plus: bool, size: int, table: InodeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    form: Form, size: int, table: InodeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rows_module, "LAST_BLOCK_ROWS", 256)
     tree = release_of(MIXED, tmp_path, table, gid=77)
     listings = Listings(tree, entry_bytes, dict)
     for path in ("", "many", "folders", "folders/7", "large", "large/2", "mixed", "deep", "deep/a/b/c"):
         directory = find(tree, f"datasets/belle/chat/1.0/{path}")
-        expected = expected_of(tree, directory, plus=plus)
-        assert read_from(listings, directory, size, plus=plus) == expected
+        expected = expected_of(tree, directory, form)
+        assert read_from(listings, directory, size, form) == expected
         names = [name for name, *_ in expected[2:]]
         below = f"{path}/" if path else ""
         inside = {each.removeprefix(below).split("/")[0] for each in MIXED if each.startswith(below)}
@@ -144,14 +145,14 @@ def test_another_worker_goes_on_from_any_cookie(table: InodeTable, tmp_path: Pat
     for path in ("", "mixed", "folders"):
         directory = find(tree, f"datasets/belle/chat/1.0/{path}")
         listings, cookie, rest = Listings(tree, entry_bytes, dict), 0, {}
-        entries = read_from(listings, directory, 1 << 20, plus=False)
-        while one := bytes(listings.answer(directory, cookie, 24 + 256, plus=False)):
+        entries = read_from(listings, directory, 1 << 20, Form.NAMES)
+        while one := bytes(listings.answer(directory, cookie, 24 + 256, Form.NAMES)):
             _, cookie, _, _ = struct.unpack_from("=QQII", one)
             rest[cookie] = entries[len(rest) + 1 :]
         assert len(rest) == len(entries)
         for cookie in chosen.sample(sorted(rest), min(len(rest), 40)):
             fresh = Listings(tree, entry_bytes, dict)
-            assert read_from(fresh, directory, 4096, plus=False, cookie=cookie) == rest[cookie]
+            assert read_from(fresh, directory, 4096, Form.NAMES, cookie=cookie) == rest[cookie]
 
 
 def test_little_is_kept_of_a_large_folder(table: InodeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +162,7 @@ def test_little_is_kept_of_a_large_folder(table: InodeTable, tmp_path: Path, mon
     listings = Listings(tree, entry_bytes, dict)
     directory = find(tree, "datasets/belle/chat/1.0/x")
     for _ in range(2):
-        assert len(read_from(listings, directory, 4096, plus=True)) == 20_002
+        assert len(read_from(listings, directory, 4096, Form.WHOLE)) == 20_002
     assert listings._kept_bytes == sum(map(len, listings._kept.values())) < 60_000
 
 
@@ -169,15 +170,53 @@ def test_a_file_handed_out_under_another_id_is_so_in_the_listing(table: InodeTab
     tree = release_of(["a", "b"], tmp_path, table)
     release, other = find(tree, "datasets/belle/chat/1.0"), find(tree, "datasets/belle/chat/1.0/b").nodeid
     listings = Listings(tree, entry_bytes, lambda: {other: other | 1 << 60})
-    entries = {name: (ino, entry) for name, ino, _, entry in read_from(listings, release, 4096, plus=True)}
+    entries = {name: (ino, entry) for name, ino, _, entry in read_from(listings, release, 4096, Form.WHOLE)}
     assert entries[b"b"][0] == other
     assert struct.unpack_from("=Q", entries[b"b"][1]) == (other | 1 << 60,)
     assert struct.unpack_from("=Q", entries[b"a"][1]) == (find(tree, "datasets/belle/chat/1.0/a").nodeid,)
 
 
-def look_up(operations: Operations, state: SharedState, parent: int, name: bytes) -> object:
-    request = Request(Opcode.LOOKUP, 1, parent, 0, 1, 0, memoryview(name + b"\0"), state.counters(0))
+def look_up(operations: Operations, state: SharedState, parent: int, name: bytes, pid: int = 1) -> object:
+    request = Request(Opcode.LOOKUP, 1, parent, 0, pid, 0, memoryview(name + b"\0"), state.counters(0))
     return operations.handlers[Opcode.LOOKUP](request)
+
+
+def list_from(operations: Operations, state: SharedState, directory: int, cookie: int, pid: int) -> bytes:
+    """A page of READDIRPLUS."""
+    body = memoryview(READ_IN.pack(0, cookie, 4096) + bytes(16))
+    answer = operations.handlers[Opcode.READDIRPLUS](
+        Request(Opcode.READDIRPLUS, 1, directory, 0, pid, 0, body, state.counters(0))
+    )
+    assert isinstance(answer, tuple)
+    return bytes(answer[0])
+
+
+def test_entries_come_with_the_listing_to_whom_looks_at_what_it_lists(
+    table: InodeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``du`` lists a whole folder and then looks at each file: from the second folder on it need not ask for them."""
+    tree = release_of(MIXED, tmp_path, table)
+    state = SharedState()
+    opens = OpenTable(state, -1, passthrough=False)
+    operations = Operations(tree, PlainReader(PlainTree(tmp_path), tmp_path), opens, lambda _: None, lambda _: None)
+    many, mixed = (find(tree, f"datasets/belle/chat/1.0/{path}").nodeid for path in ("many", "mixed"))
+    name, first = next(iter(tree.children(mixed)))
+    whole, bare = entry_bytes(tree.node(first.nodeid) or first), bytes(ENTRY_BYTES)
+
+    def after_the_dots(pid: int) -> bytes:
+        return list_from(operations, state, mixed, 2, pid)[:ENTRY_BYTES]
+
+    beginning = list_from(operations, state, mixed, 0, 7)
+    assert (
+        beginning[: 2 * (ENTRY_BYTES + 32) : ENTRY_BYTES + 32] == bytes(2) and whole in beginning and name in beginning
+    )
+    assert after_the_dots(7) == bare
+    for name in [name for name, _ in tree.children(many)][:10]:
+        look_up(operations, state, many, name, pid=7)
+    assert after_the_dots(7) == whole
+    assert after_the_dots(8) == bare
+    monkeypatch.setattr(ahead, "LOOKS_FOR_S", 0.0)
+    assert after_the_dots(7) == bare
 
 
 def test_names_looked_up_in_any_order_have_the_same_entries(
