@@ -18,6 +18,8 @@ _EX_SOFTWARE = 70
 """``EX_SOFTWARE`` of sysexits.h."""
 _STARTED_FIELD = 19
 """``starttime`` of proc_pid_stat(5), counted from the field behind the command."""
+_THREADS_FIELD = 17
+"""``num_threads``, counted in the same way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,17 @@ def started(pid: int) -> int:
     except OSError:
         return 0
     return int(text.rpartition(")")[2].split()[_STARTED_FIELD])
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process is gone, or ended with all its threads and only waits for its parent to take note (which in a
+    container may never happen)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return True
+    fields = text.rpartition(")")[2].split()
+    return fields[0] in "ZX" and int(fields[_THREADS_FIELD]) <= 1
 
 
 def end_former_worker(state: SharedState) -> None:

@@ -101,6 +101,7 @@ class Follower:
         self._pending: set[Collection] = set()
         self._standing = Standing(online=False, reason="not started")
         self._said = ""
+        self._waits = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
 
@@ -132,7 +133,7 @@ class Follower:
         """Stop following. A question that waits at the catalog is left to end by itself."""
         self._stop.set()
         self._withdrawals.close()
-        if self._thread.is_alive():
+        if self._thread.is_alive() and not self._waits:
             self._thread.join(1.0)
         if not self._thread.is_alive():
             self._state.close()
@@ -217,7 +218,11 @@ class Follower:
         return self._state.replace(self.trust.accept_snapshot(self._source.feed_snapshot()))
 
     def _take_events(self, wait_s: float) -> set[Collection]:
-        signed = self._source.feed_events(self.trust.serial, wait_s)
+        self._waits = wait_s > 0
+        try:
+            signed = self._source.feed_events(self.trust.serial, wait_s)
+        finally:
+            self._waits = False
         if self._stop.is_set():
             return set()
         try:

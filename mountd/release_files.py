@@ -17,7 +17,6 @@ from catalog.manifest import Manifest, ManifestError
 from catalog.names import ReleaseRef
 from catalog.signing import SignatureError, Signed, verify
 from mountd.cache.layout import Layout
-from mountd.manifest_check import check_manifest
 from mountd.releases import ListedRelease
 from mountd.rows import Rows
 from openshelf.errors import OpenshelfError
@@ -66,6 +65,8 @@ class ReleaseFiles:
             return found
         manifest = self.layout.manifest_path(digest)
         if not manifest.exists():
+            from mountd.manifest_check import check_manifest  # 40 ms that a mount without anything new need not spend
+
             # Another release may have the same manifest and be brought at the same time.
             fresh = manifest.with_name(f"{digest}.{hashlib.sha256(str(ref).encode()).hexdigest()[:16]}.new")
             self.source.download_manifest(digest, fresh)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from mountd import control
+from mountd.children import has_ended
 from mountd.duties import end
 from mountd.kernel.mounting import FILESYSTEM_TYPE, canonical, mounted_at
 from openshelf.console import emit_json, say
@@ -41,7 +42,7 @@ def umount(
     if not lazy:
         deadline = time.monotonic() + _GONE_WITHIN_S
         # Its cache may be used again when this returns, by another mount too.
-        while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
+        while not all(map(has_ended, pids)) and time.monotonic() < deadline:
             time.sleep(0.02)
     if as_json:
         emit_json({"unmounted": str(mountpoint), "lazy": lazy})

@@ -6,7 +6,9 @@ import os
 import shutil
 import statistics
 import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +33,12 @@ def measure(home: Path, repeat: int) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, (files, folders) in SHAPES.items():
         with _Names(home / f"names-{folders}", files, folders) as names:
-            finds, stats = [], []
-            for _ in range(repeat):
-                names.mount()
-                finds.append(names.find())
-                names.umount()
-                names.mount()
-                stats.append(names.stat_each())
-                names.umount()
             result[name] = {
-                "find_s": round(statistics.median(finds), 2),
-                "first_stat_of_each_s": round(statistics.median(stats), 1),
+                "find_s": names.median(names.find, repeat),
+                "find_with_sizes_s": names.median(lambda names=names: names.find("-size", "+0"), repeat),
+                "first_stat_of_each_s": names.median(names.stat_each, repeat),
             }
+            print(f"bench_mount: {name}: {result[name]}", file=sys.stderr, flush=True)
     with _Names(home / "names-huge", *HUGE) as names:
         mounts = []
         for _ in range(repeat):
@@ -94,11 +90,20 @@ class _Names:
     def pids(self) -> list[int]:
         return daemon_pids(self._shelf, self._point)
 
-    def find(self) -> float:
-        """Seconds of ``find -type f`` over all files."""
+    def median(self, measure: Callable[[], float], repeat: int) -> float:
+        """The median of ``repeat`` measurements, before each of which the kernel has seen no name."""
+        found = []
+        for _ in range(repeat):
+            self.mount()
+            found.append(measure())
+            self.umount()
+        return round(statistics.median(found), 2)
+
+    def find(self, *conditions: str) -> float:
+        """Seconds of ``find -type f`` over all files, which meet the ``conditions``."""
         started = time.perf_counter()
         found = subprocess.run(
-            ["find", self._folder, "-name", "*.jpg", "-type", "f"], stdout=subprocess.PIPE, check=True
+            ["find", self._folder, "-name", "*.jpg", "-type", "f", *conditions], stdout=subprocess.PIPE, check=True
         )
         took = time.perf_counter() - started
         assert found.stdout.count(b"\n") == self._files

@@ -40,6 +40,35 @@ def test_a_reader_does_not_wait_for_the_disk(make_bench: MakeBench, monkeypatch:
     handle.close()
 
 
+def test_what_is_at_hand_is_the_rest_of_the_chunk_that_was_read_last(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = threading.Event()
+    real = PartialFile.write
+
+    def write(self: PartialFile, index: int, data: memoryview) -> None:
+        assert written.wait(10)
+        real(self, index, data)
+
+    monkeypatch.setattr(PartialFile, "write", write)
+    bench = make_bench({"big.bin": BIG})
+    handle = bench.reader.open(bench.node("big.bin"))
+    last = 5 * CHUNK_BYTES
+    assert handle.at_hand(0, MIB) is None, "nothing was fetched yet"
+    handle.read(0, MIB)
+    assert bytes(handle.at_hand(MIB, MIB) or b"") == BIG[MIB : 2 * MIB]
+    assert handle.at_hand(CHUNK_BYTES - 1, 2) is None, "in two chunks"
+    assert handle.at_hand(CHUNK_BYTES, 1) is None, "entering a chunk, more is to be fetched"
+    handle.read(last, 1)
+    assert bytes(handle.at_hand(last + 1, MIB) or b"") == BIG[last + 1 :]
+    assert handle.at_hand(len(BIG), MIB) is None
+    written.set()
+    bench.wait_sealed("big.bin")
+    bench.wait_until(lambda: handle.sealed_fd() is not None)
+    assert handle.at_hand(last + 1, 10) is None, "in the page cache perhaps, perhaps not"
+    handle.close()
+
+
 def test_what_is_written_past_the_page_cache_is_the_file(make_bench: MakeBench, tmp_path: Path) -> None:
     for number, size in enumerate((CHUNK_BYTES + 1, 2 * CHUNK_BYTES, 2 * CHUNK_BYTES - 4095, 3 * CHUNK_BYTES + 4096)):
         content = pattern(size, number)

@@ -200,16 +200,13 @@ def test_entries_come_with_the_listing_to_whom_looks_at_what_it_lists(
     opens = OpenTable(state, -1, passthrough=False)
     operations = Operations(tree, PlainReader(PlainTree(tmp_path), tmp_path), opens, lambda _: None, lambda _: None)
     many, mixed = (find(tree, f"datasets/belle/chat/1.0/{path}").nodeid for path in ("many", "mixed"))
-    name, first = next(iter(tree.children(mixed)))
+    _, first = next(iter(tree.children(mixed)))
     whole, bare = entry_bytes(tree.node(first.nodeid) or first), bytes(ENTRY_BYTES)
 
     def after_the_dots(pid: int) -> bytes:
         return list_from(operations, state, mixed, 2, pid)[:ENTRY_BYTES]
 
-    beginning = list_from(operations, state, mixed, 0, 7)
-    assert (
-        beginning[: 2 * (ENTRY_BYTES + 32) : ENTRY_BYTES + 32] == bytes(2) and whole in beginning and name in beginning
-    )
+    assert whole in list_from(operations, state, mixed, 0, 7)
     assert after_the_dots(7) == bare
     for name in [name for name, _ in tree.children(many)][:10]:
         look_up(operations, state, many, name, pid=7)

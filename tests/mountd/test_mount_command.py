@@ -17,6 +17,7 @@ import pytest
 
 from catalog.client import Client, DraftAbout, DraftFile
 from catalog.names import ReleaseRef, parse_release
+from mountd.children import has_ended
 from mountd.kernel.mounting import mounted_at, unmount
 from tests.support.catalog_server import CatalogProcess, catalog_process
 from tests.support.releases import pattern
@@ -142,7 +143,7 @@ def test_a_published_release_is_mounted_read_and_unmounted(node: MountNode, tran
     assert mounted_at(folder) is None
     assert os.listdir(folder) == []
     for pid in (later["supervisor_pid"], later["worker_pid"]):
-        assert not Path(f"/proc/{pid}").exists(), "umount returns when the daemon has ended"
+        assert has_ended(pid), "umount returns when the daemon has ended"
     gone = node.run("status", folder)
     assert gone.returncode == 1
     assert gone.stderr.count("\n") == 1
@@ -212,7 +213,8 @@ def test_a_stale_mount_is_cleared_by_the_next(node: MountNode) -> None:
     os.kill(state["supervisor_pid"], 9)
     os.kill(state["worker_pid"], 9)
     deadline = time.monotonic() + 5
-    while Path(f"/proc/{state['worker_pid']}").exists() and time.monotonic() < deadline:
+    pids = state["supervisor_pid"], state["worker_pid"]
+    while not all(map(has_ended, pids)) and time.monotonic() < deadline:
         time.sleep(0.02)
     with pytest.raises(OSError, match="not connected"):
         os.listdir(folder)
@@ -303,10 +305,10 @@ def test_sigterm_unmounts_cleanly(node: MountNode) -> None:
     (folder / "datasets/belle/chat/1.0/README.md").read_bytes()
     os.kill(state["supervisor_pid"], 15)
     deadline = time.monotonic() + 15
-    while Path(f"/proc/{state['supervisor_pid']}").exists() and time.monotonic() < deadline:
+    while not has_ended(state["supervisor_pid"]) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not Path(f"/proc/{state['supervisor_pid']}").exists()
-    assert not Path(f"/proc/{state['worker_pid']}").exists()
+    assert has_ended(state["supervisor_pid"])
+    assert has_ended(state["worker_pid"])
     assert mounted_at(folder) is None
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from mountd import control, handover, systemd
+from mountd.children import has_ended
 from mountd.kernel.mounting import mounted_at, unmount
 from mountd.shared_state import SharedState
 from mountd.supervisor import LEAVE_SIGNAL
@@ -104,7 +105,7 @@ def test_the_next_start_goes_on_with_the_mount_under_readers(
     assert after["takeovers"] == 1
     assert after["supervisor_pid"] == mount.process.pid != first["supervisor_pid"]
     assert after["worker_pid"] != first["worker_pid"]
-    wait("the end of the first worker", lambda: not Path(f"/proc/{first['worker_pid']}").exists())
+    wait("the end of the first worker", lambda: has_ended(first["worker_pid"]))
     assert after["opens_passthrough"] >= 1
     assert [reader.wait(timeout=60) for reader in readers] == [0, 0]
     assert mount.status()["read_errors"] == 0

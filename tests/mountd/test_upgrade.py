@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from mountd import control
+from mountd.children import has_ended
 from mountd.kernel.mounting import mounted_at
 from tests.support.plain_mount import PlainMount
 from tests.support.releases import pattern
@@ -149,9 +150,9 @@ def test_a_worker_whose_supervisor_is_killed_becomes_the_supervisor(source: Path
         assert "unmounted" in control.ask(mount.mountpoint, "unmount", lazy=False)
         assert mounted_at(mount.mountpoint) is None
         deadline = time.monotonic() + 10
-        while any(Path(f"/proc/{pid}").exists() for pid in (supervisor, worker)) and time.monotonic() < deadline:
+        while not all(map(has_ended, (supervisor, worker))) and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert not Path(f"/proc/{supervisor}").exists()
-        assert not Path(f"/proc/{worker}").exists()
+        assert has_ended(supervisor)
+        assert has_ended(worker)
         assert not control.answers(mount.mountpoint)
         assert os.listdir(mount.mountpoint) == []
