@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 BLOCK = 1 << 20
-TOUCHED_BYTES = 3 << 30
+TOUCHED_BYTES = 3 << 29
 Measure = Callable[[], float]
 
 
