@@ -38,7 +38,9 @@ class FailingDisk:
         """From now on all that reaches the device behind its first megabyte is an I/O error."""
         _run("sync", "-f", self.folder)
         os.truncate(self._image, 1 * MIB)
-        _run("mount", "-o", "remount,size=1m", self._image.parent)  # nor does a write make the file whole again
+        with self._image.open("r+b") as image:
+            os.posix_fallocate(image.fileno(), 0, 1 * MIB)
+        _run("mount", "-o", "remount,size=1m", self._image.parent)  # full: no write makes the file longer again,
         os.truncate(self._image, 1 * MIB)  # as one between the two may have done: holes would be read as zeros
         Path("/proc/sys/vm/drop_caches").write_text("1")
 
