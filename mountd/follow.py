@@ -133,10 +133,10 @@ class Follower:
         """Stop following. A question that waits at the catalog is left to end by itself."""
         self._stop.set()
         self._withdrawals.close()
-        if self._thread.is_alive() and not self._waits:
-            self._thread.join(1.0)
-        if not self._thread.is_alive():
+        if self._thread.ident is None:
             self._state.close()
+        elif not self._waits:
+            self._thread.join(1.0)
 
     def standing(self) -> Standing:
         """The present standing; a stale feed or releases that could not be brought here are a reason too."""
@@ -154,6 +154,12 @@ class Follower:
     # -- steps
 
     def _run(self) -> None:
+        try:
+            self._follow()
+        finally:
+            self._state.close()
+
+    def _follow(self) -> None:
         pause_s = FIRST_PAUSE_S
         self._withdrawals.carry_out({})
         self._sweep()
@@ -180,7 +186,7 @@ class Follower:
             raise OpenshelfError(
                 "feed_unwritable",
                 f"The feed's state cannot be kept in the cache: {reason}",
-                "Free space on the cache's disk.",
+                "It goes on once the cache's disk has space and works, and the daemon has descriptors again.",
             ) from error
 
     def _ask(self, wait_s: float) -> None:

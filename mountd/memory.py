@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
+import re
 from enum import Enum
-from pathlib import Path
 
 _M_ARENA_MAX = -8
 """mallopt(3): glibc makes up to eight heaps a CPU for threads, and gives little of them back."""
 _ARENAS = 2
 _COLLECT_AFTER = 50_000
+_ANONYMOUS = re.compile(rb"^RssAnon:\s*(\d+) kB$", re.MULTILINE)
+_STATUS_BYTES = 16 << 10
 _SHRINK_FROM = 0.8
 """Share of the limit above which what can be made again is let go."""
 
@@ -54,12 +57,23 @@ def give_back() -> None:
         libc.malloc_trim(0)
 
 
-def anonymous_bytes(status: Path = Path("/proc/self/status")) -> int:
-    """Anonymous resident memory of a process in bytes (``RssAnon`` of proc_pid_status(5))."""
-    for line in status.read_text("utf-8", "replace").splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) << 10
-    return 0
+class AnonymousMemory:
+    """The anonymous resident memory of a process (``RssAnon`` of proc_pid_status(5)).
+
+    The file stays open, so that it can be read when this process has no other descriptor left.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._status = os.open(f"/proc/{pid}/status", os.O_RDONLY | os.O_CLOEXEC)
+
+    def used_bytes(self) -> int:
+        """How much there is now. Raises OSError when the process has ended."""
+        found = _ANONYMOUS.search(os.pread(self._status, _STATUS_BYTES, 0))
+        return int(found[1]) << 10 if found else 0
+
+    def close(self) -> None:
+        """Give back the descriptor."""
+        os.close(self._status)
 
 
 def standing(used_bytes: int, limit_bytes: int) -> Memory:

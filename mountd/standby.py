@@ -16,7 +16,7 @@ from mountd import control
 from mountd.duties import Identity, handle_command
 from mountd.handover import HandoverError, Held, Program
 from mountd.kernel.mounting import mounted_at
-from mountd.memory import Memory, anonymous_bytes, give_back, standing
+from mountd.memory import AnonymousMemory, Memory, give_back, standing
 from mountd.shared_state import SharedState
 from mountd.systemd import ServiceManager
 from openshelf.errors import OpenshelfError
@@ -58,6 +58,8 @@ class StandBy:
         self._step_in_at: float | None = None
         self._step_in_with = ""
         self._shrunk_at = time.monotonic()
+        self._memory = AnonymousMemory(os.getpid())
+        self._unreported = ""
 
     def run(self, supervisor: int, ended: int) -> None:
         """Go on until the event descriptor ``ended`` is raised; ``supervisor`` is the pidfd of the supervisor."""
@@ -81,21 +83,27 @@ class StandBy:
             self._step_in()
         if self._orphan:
             control.forget(around.identity.mountpoint)
+        self._memory.close()
 
     def _report(self) -> None:
         state = self._around.state
         state.beat(os.getpid(), time.monotonic_ns())
         try:
             memory = {
-                "worker_anonymous_bytes": anonymous_bytes(),
+                "worker_anonymous_bytes": self._memory.used_bytes(),
                 "memory_limit_bytes": self._around.memory_bytes,
             }
             state.publish({**self._facts(), **memory})
-        except OpenshelfError as error:
-            _logger.error("the state cannot be reported: %s", error.line())
+        except (OpenshelfError, OSError) as error:  # reads go on, whatever cannot be found out about them
+            reason = error.line() if isinstance(error, OpenshelfError) else str(error)
+            if reason != self._unreported:
+                _logger.error("the state cannot be reported: %s", reason)
+            self._unreported = reason
+        else:
+            self._unreported = ""
 
     def _keep_to_memory(self) -> None:
-        used = anonymous_bytes()
+        used = self._memory.used_bytes()
         found = standing(used, self._around.memory_bytes)
         now = time.monotonic()
         if found is Memory.FINE or now < self._shrunk_at + _SHRINK_EVERY_S:
@@ -103,7 +111,7 @@ class StandBy:
         self._shrunk_at = now
         self._shrink()
         give_back()
-        left = anonymous_bytes()
+        left = self._memory.used_bytes()
         _logger.info("memory: %d MiB in use, %d MiB after letting go what can be made again", used >> 20, left >> 20)
         if standing(left, self._around.memory_bytes) is Memory.OVER and self._around.replaceable:
             _logger.warning("memory: %d MiB are more than the limit; the next worker goes on", left >> 20)

@@ -82,7 +82,7 @@ class Disk:
                 os.close(descriptor)
             probe.unlink()
         except OSError as error:
-            return error.errno in (errno.ENOSPC, errno.EDQUOT)
+            return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
         return True
 
 

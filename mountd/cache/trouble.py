@@ -40,14 +40,19 @@ class Trouble:
         reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
         if disk is None and isinstance(error, OSError) and isinstance(error.filename, str):
             disk = self._disks.holding(error.filename)
+        code = error.errno if isinstance(error, OSError) else None
         if disk is not None and len(self._disks) > 1 and isinstance(error, OSError):
             if disk.out:
                 return
             if disk.fails(error):
                 self._broken(disk, reason)
                 return
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        self.say(f"the cache's disk is full ({reason})" if full else f"the cache's disk fails ({reason})")
+        if code in (errno.EMFILE, errno.ENFILE):
+            self.say(f"no descriptor is left ({reason}); a higher LimitNOFILE gives more")
+        elif code in (errno.ENOSPC, errno.EDQUOT):
+            self.say(f"the cache's disk is full ({reason})")
+        else:
+            self.say(f"the cache's disk fails ({reason})")
         self._failed_at[_ALL if disk is None else disk.number] = time.monotonic()
 
     def say(self, text: str) -> None:

@@ -21,6 +21,7 @@ from openshelf.units import KIB, MIB, format_size
 CAP_SYS_ADMIN = 21
 """``include/uapi/linux/capability.h``."""
 _ENOUGH_FILES = 65_536
+_HALT_POLL = "module/haltpoll/parameters/guest_halt_poll_ns"
 _OLDEST_WITH_RESEND = "6.9"
 
 
@@ -58,6 +59,7 @@ def checks(trial: Trial) -> Iterator[Check]:
     )
     page = os.sysconf("SC_PAGESIZE")
     yield Check("page size", "ok", f"{page // KIB} KiB")
+    yield idle_processors()
     yield _fusectl()
     yield _service_manager()
 
@@ -68,6 +70,22 @@ def may_administer(status: Path = Path("/proc/self/status")) -> bool:
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> CAP_SYS_ADMIN & 1)
     return False
+
+
+def idle_processors(sysfs: Path = Path("/sys")) -> Check:
+    """Whether a virtual machine's idle processors stay awake for a while (``guest_halt_poll_ns`` of the kernel's
+    ``Documentation/virt/guest-halt-polling.rst``): waking a halted one takes longer than most requests do."""
+    name = "idle processors"
+    try:
+        driver = (sysfs / "devices/system/cpu/cpuidle/current_driver").read_text().strip()
+        awake_ns = int((sysfs / _HALT_POLL).read_text()) if driver == "haltpoll" else None
+    except OSError:
+        return Check(name, "ok", "nothing known about them")
+    if awake_ns is None:
+        return Check(name, "ok", f"driver {driver}")
+    found = f"halt after {awake_ns // 1000} µs" if awake_ns else "halt at once"
+    fix = f"echo 200000 > /sys/{_HALT_POLL}: the hypervisor wakes a halted processor slowly, and each request waits."
+    return judge(name, awake_ns > 0, found, fix)
 
 
 def _kernel(trial: Trial) -> Check:

@@ -182,3 +182,27 @@ def test_the_capability_is_read_from_the_right_bit(tmp_path: Path) -> None:
     for mask, expected in (("0000000000200000", True), ("ffffffffffdfffff", False), ("0", False)):
         status.write_text(f"Name:\tx\nCapEff:\t{mask}\n")
         assert host.may_administer(status) is expected
+
+
+@pytest.mark.parametrize(
+    ("driver", "awake_ns", "verdict", "said"),
+    [
+        ("haltpoll", "0", "warn", "halt at once"),
+        ("haltpoll", "200000", "ok", "halt after 200 µs"),
+        ("intel_idle", None, "ok", "driver intel_idle"),
+        (None, None, "ok", "nothing known about them"),
+    ],
+)
+def test_virtual_processors_that_halt_at_once_are_said(
+    tmp_path: Path, driver: str | None, awake_ns: str | None, verdict: str, said: str
+) -> None:
+    for path, content in (
+        ("devices/system/cpu/cpuidle/current_driver", driver),
+        ("module/haltpoll/parameters/guest_halt_poll_ns", awake_ns),
+    ):
+        if content is not None:
+            (tmp_path / path).parent.mkdir(parents=True)
+            (tmp_path / path).write_text(content + "\n")
+    found = host.idle_processors(tmp_path)
+    assert (found.verdict, found.found) == (verdict, said)
+    assert ("guest_halt_poll_ns" in found.fix) is (verdict == "warn")

@@ -363,7 +363,9 @@ def test_a_damaged_state_is_taken_from_the_catalog_again(
     feed.publish(first)
     node = follow()
     node.close()
-    node.cache.layout.names.write_bytes(b"not a database" * 1000)
+    names = node.cache.layout.names
+    node.wait_until(lambda: not names.with_name(names.name + "-wal").exists())  # what asked the catalog has ended too
+    names.write_bytes(b"not a database" * 1000)
     assert follow().find("datasets/belle/chat/1.0/a.txt") is not None
     assert "damaged" in caplog.text
 
