@@ -37,9 +37,10 @@ GIVE_WAY_S = 1.0
 
 @dataclass(slots=True)
 class Flight:
-    """One chunk on its way. ``waited``: a reader needs it. ``data`` is set once it is in memory, ``error`` if it
-    never came."""
+    """One chunk on its way. ``demanded``: it was begun for a reader, who has the whole time it may take; ``waited``: a
+    reader needs it. ``data`` is set once it is in memory, ``error`` if it never came."""
 
+    demanded: bool = False
     done: bool = False
     waited: bool = False
     data: bytes | memoryview | None = None
@@ -208,41 +209,45 @@ class Fill:
     # -- chunks
 
     def _require(self, index: int) -> bytes | memoryview | None:
-        """Wait for a chunk: its bytes when it is in memory, None when it is in the partial file only."""
-        kept = self._supply.memory.get((self.spec.sha256, index))
-        if kept is not None:
-            return kept
-        with self._changed:
-            if self._stored(index):
-                return None
-            self._refuse_again(index)
-            flight = self._flights.get(index)
-            if flight is None:
-                flight = self._flights[index] = Flight()
-                claimed = True
-            else:
-                claimed = False
-            flight.waited = True
-        if claimed and not self._unpacked():
-            self._submit(Priority.DEMAND, index, index + 1)
-        self._wait(index, flight)
-        if flight.error is not None:
-            raise OSError(errno.EIO, flight.error.message)
-        return flight.data
+        """Wait for a chunk: its bytes when it is in memory, None when it is in the partial file only.
 
-    def _wait(self, index: int, flight: Flight) -> None:
-        limit_s = self._supply.fetcher.deadline_s
+        What was fetched ahead may fail just after a reader began to wait for it; he has it fetched once more.
+        """
+        until = time.monotonic() + self._supply.fetcher.deadline_s
+        while True:
+            kept = self._supply.memory.get((self.spec.sha256, index))
+            if kept is not None:
+                return kept
+            with self._changed:
+                if self._stored(index):
+                    return None
+                self._refuse_again(index)
+                flight = self._flights.get(index)
+                claimed = flight is None
+                if flight is None:
+                    flight = self._flights[index] = Flight(demanded=True)
+                flight.waited = True
+            if claimed and not self._unpacked():
+                self._submit(Priority.DEMAND, index, index + 1)
+            self._wait(index, flight, until)
+            if flight.error is None:
+                return flight.data
+            if flight.demanded:
+                raise OSError(errno.EIO, flight.error.message)
+
+    def _wait(self, index: int, flight: Flight, until: float) -> None:
         with self._changed:
-            if not self._changed.wait_for(lambda: flight.done, limit_s):
-                reason = f"chunk {index} did not come within {limit_s:g} s"
-                self._remember_failure(index, reason)
+            if not self._changed.wait_for(lambda: flight.done, max(until - time.monotonic(), 0.0)):
+                reason = f"chunk {index} did not come within {self._supply.fetcher.deadline_s:g} s"
+                self._remember_failure(index, reason, refuse=True)
                 self._supply.fetcher.counters.add("reads_timed_out")
                 log.error("File %s: %s.", self.spec.sha256.hex(), reason)
                 raise OSError(errno.EIO, reason)
 
-    def _remember_failure(self, index: int, reason: str) -> None:
-        """For a while, refuse a chunk that did not come. The lock is held."""
-        self._failed[index] = time.monotonic() + self._supply.fetcher.fail_again_s, reason
+    def _remember_failure(self, index: int, reason: str, *, refuse: bool) -> None:
+        """Why a chunk did not come; ``refuse`` it for a while. The lock is held."""
+        pause_s = self._supply.fetcher.fail_again_s if refuse else 0.0
+        self._failed[index] = time.monotonic() + pause_s, reason
 
     def _refuse_again(self, index: int) -> None:
         """OSError (EIO) while the failure of a chunk is remembered. The lock is held."""
@@ -413,7 +418,7 @@ class Fill:
                 flight = self._flights.pop(index, None)
                 if flight is not None:
                     flight.error, flight.done = error, True
-                    self._remember_failure(index, error.message)
+                    self._remember_failure(index, error.message, refuse=flight.demanded)
             self._changed.notify_all()
 
     def _complete_from(self, start: int) -> None:

@@ -16,6 +16,9 @@ from mountd.cache.store import Cache
 from mountd.fetch.fetcher import Counters, Fetcher
 from mountd.fetch.fill import Supply
 from mountd.fetch.pool import Pool
+from mountd.fetch.proxies import Proxies
+from mountd.fetch.route import Route
+from mountd.fetch.site_cache import SiteCache
 from mountd.inodes import InodeTable
 from mountd.interfaces import ROOT_ID, Node
 from mountd.reader import CacheReader
@@ -46,7 +49,9 @@ class Bench:
         self.store = FaultyStore(self.made.objects)
         self.cache = Cache.open(base / "cache", limit_bytes, free_bytes=free_bytes, more=more)
         self.client = Client(self.store.url, None, timeout_s=1.0)
-        self.fetcher = Fetcher(self.client, Counters(), deadline_s, fail_again_s)
+        counters = Counters()
+        self.route = Route.plan(Proxies(), self.client, lambda url: SiteCache(url, None, 1.0), counters)
+        self.fetcher = Fetcher(self.client, counters, deadline_s, fail_again_s, route=self.route)
         self.pool = Pool()
         self.table = InodeTable.open(self.cache.layout.inodes)
         self.tree = MountTree(self.table)
@@ -77,6 +82,10 @@ class Bench:
 
     def sha256(self, path: str) -> bytes:
         return self.made.entries[path].sha256
+
+    def source_is_asked(self) -> bool:
+        """Whether the store may be asked now, or is left alone because it failed often."""
+        return self.route.has_other(())
 
     def read_all(self, path: str, portion: int = MIB) -> bytes:
         """The whole file through one handle, in portions."""

@@ -218,10 +218,37 @@ def test_a_chunk_that_did_not_come_fails_again_at_once_and_comes_later(make_benc
     assert time.monotonic() - started < 0.3
     assert fault == "drip" or len(bench.store.requests) == asked
     bench.store.always = None
+    bench.wait_until(bench.source_is_asked)
     assert bytes(handle.read(3 * CHUNK_BYTES, 10)) == BIG[3 * CHUNK_BYTES :][:10], "another chunk is asked for"
     bench.wait_until(lambda: time.monotonic() - started > 1.6)
     if fault == "error":
         assert bytes(handle.read(0, 10)) == BIG[:10]
+    handle.close()
+
+
+def test_who_waits_for_what_was_fetched_ahead_in_vain_has_it_fetched_once_more(make_bench: MakeBench) -> None:
+    bench = make_bench({"big.bin": BIG}, deadline_s=1.6, fail_again_s=60.0, eager=False)
+    bench.store.always = "silent"
+    handle = bench.reader.open(bench.node("big.bin"))
+    failed: list[int | None] = []
+
+    def first() -> None:
+        try:
+            handle.read(0, 10)
+        except OSError as error:
+            failed.append(error.errno)
+
+    def asked_twice(where: int) -> bool:
+        return sum(start == where for _, start, _ in bench.store.requests) >= 2
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    bench.wait_until(lambda: asked_twice(0) and asked_twice(CHUNK_BYTES))  # the first time each is given up after 1 s
+    time.sleep(0.05)
+    bench.store.always = None
+    assert bytes(handle.read(CHUNK_BYTES, 10)) == BIG[CHUNK_BYTES:][:10]
+    thread.join()
+    assert failed == [errno.EIO]
     handle.close()
 
 
