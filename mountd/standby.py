@@ -154,7 +154,12 @@ class StandBy:
         return Held(around.devices, around.state.descriptor, control_fd, work_fd)
 
     def _is_mounted(self) -> bool:
-        return mounted_at(self._around.identity.mountpoint) is not None
+        """Whether the mount still has its place; without descriptors nobody can tell, and it most likely has."""
+        try:
+            return mounted_at(self._around.identity.mountpoint) is not None
+        except OSError as error:
+            _logger.error("the mount table cannot be read: %s", error.strerror)
+            return True
 
     def _prepare_upgrade(self, python: str) -> None:
         if self._around.program is None or not self._around.replaceable:

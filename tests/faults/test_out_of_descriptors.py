@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,7 +46,10 @@ def content(path: Path) -> bytes | None:
         return None
 
 
-def test_a_node_without_descriptors_recovers_in_everything(catalog: RunningCatalog, tmp_path: Path) -> None:
+@pytest.mark.parametrize("orphan", [False, True], ids=["", "its supervisor gone"])
+def test_a_node_without_descriptors_recovers_in_everything(
+    catalog: RunningCatalog, tmp_path: Path, orphan: bool
+) -> None:
     people = Publisher(catalog, tmp_path)
     people.publish(REF, FILES)
     with RealMount(tmp_path, catalog.url, catalog.token("node", "node"), OPENSHELF_MATERIALISE="no") as mount:
@@ -69,8 +73,11 @@ def test_a_node_without_descriptors_recovers_in_everything(catalog: RunningCatal
         assert held and refused <= {errno.EMFILE, errno.ENFILE}, said()
         assert "no descriptor is left" in said()
         people.publish(NEXT, {"new.bin": b"a second version"})
+        if orphan:
+            os.kill(mount.status()["supervisor_pid"], signal.SIGKILL)
         time.sleep(6)  # the state is told, memory looked at, the feed followed, caches kept, the ledger delivered
-        mount.status()
+        if not orphan:
+            mount.status()
         for path in list(FILES)[-3:]:  # never read before
             assert content(folder / "1.0" / path) in (None, FILES[path])
         for path, descriptor in held.items():
@@ -83,4 +90,5 @@ def test_a_node_without_descriptors_recovers_in_everything(catalog: RunningCatal
         wait_until(lambda: not (folder / "2.0").exists(), said)
         now = mount.status()
         assert (now["worker_pid"], now["restarts"]) == (worker, 0), said()
+        assert (now["supervisor_pid"] is None) is orphan, said()
     people.close()
