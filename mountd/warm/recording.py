@@ -130,7 +130,7 @@ class Recorder:
                     "no_recording", "Nothing is being recorded", "Begin with: openshelf warm DIR --record FILE"
                 )
             self._finish()
-        return self.facts()
+            return self._facts()
 
     def _finish(self) -> None:
         """The lock is held."""
@@ -149,7 +149,14 @@ class Recorder:
                 self._target = ""
 
     def facts(self) -> dict[str, Any]:
-        """What there is."""
+        """What there is, with every open whose answer the kernel has."""
+        with self._lock:
+            if self.on:
+                self._write()
+            return self._facts()
+
+    def _facts(self) -> dict[str, Any]:
+        """The lock is held."""
         return {
             "recording": self.on,
             "target": self._target,
