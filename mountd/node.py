@@ -184,9 +184,9 @@ class Node:
 
     def close(self) -> None:
         """See :meth:`mountd.interfaces.Stack.close`."""
+        self._follower.close()  # first: nothing of what happens from now on is for this mount to confirm
         self._warming.close()
         self._materialiser.close()
-        self._follower.close()
         self._ledger.close()
         self._fetcher.stop()
         self._pool.close()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Self
 
 OPENSHELF = str(Path(sys.executable).with_name("openshelf"))
+ENDS_WITHIN_S = 20.0
+"""Files that are still open are served a little longer than the mount is there."""
 
 
 class RealMount:
@@ -57,7 +61,24 @@ class RealMount:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Unmount, and wait for the daemon's end: one that still follows its catalog would answer for the next node
+        of the same name."""
         self.call("umount", str(self.mountpoint), "--lazy", check=False)
+        until = time.monotonic() + ENDS_WITHIN_S
+        while self._runs() and time.monotonic() < until:
+            time.sleep(0.02)
+
+    def _runs(self) -> bool:
+        """Whether a daemon holds the cache."""
+        lock = self.cache / "lock"
+        if not lock.exists():
+            return False
+        with lock.open() as held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
 
     def status(self) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(self.call("status", str(self.mountpoint), "--json").stdout)
