@@ -125,8 +125,10 @@ class Follower:
                 log.warning("The mount starts with the last good state of the feed.")
         self._source.object_hosts = self.trust.object_hosts
         if resume:
-            self._withdrawals.resume(self._admitted)
+            self._withdrawals.resume()
         self._refresh(set(self._state.collections()) - {ref.collection for ref in self._shown}, stored_only=resume)
+        if resume:
+            self._tree.keep_hidden(list(self._shown.values()))
         self._thread.start()
 
     def close(self) -> None:

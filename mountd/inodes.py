@@ -107,6 +107,18 @@ class InodeTable:
                 self._slots.update((name, first + number) for number, name in enumerate(fresh))
             return [self._slots[name] for name in names]
 
+    def variants(self, names: Sequence[str]) -> list[list[int]]:
+        """For each name the slots of it and of all names that add words to it, oldest first."""
+        found: dict[str, list[int]] = {name: [] for name in names}
+        words = {name.count(" ") for name in names}
+        with self._lock:
+            for name, slot in self._slots.items():
+                parts = name.split(" ")
+                for count in words:
+                    if count < len(parts) and (first := " ".join(parts[: count + 1])) in found:
+                        found[first].append(slot)
+        return [found[name] for name in names]
+
     def _append(self, lines: bytes) -> None:
         before = os.fstat(self._descriptor).st_size
         try:

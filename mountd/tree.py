@@ -260,21 +260,25 @@ class MountTree:
             for callback in self._callbacks:
                 callback(invalidation)
 
-    def slot(self, listed: ListedRelease) -> int:
-        """The slot that the node ids of a release lie in, listed or not."""
-        return self._table.slots([_release_slot(listed)])[0]
+    def slots(self, listed: ListedRelease) -> frozenset[int]:
+        """The slots that the node ids of a release lie in, listed or not: one for each access rule it was shown by."""
+        return frozenset(self._table.variants([_manifest_slot(listed)])[0])
 
-    def keep_hidden(self, listed: ListedRelease) -> None:
-        """Know the node ids of a release that is not listed any more, for files of it that are still open."""
+    def keep_hidden(self, releases: Sequence[ListedRelease]) -> None:
+        """Know all node ids of releases, for files that are still open: of those that are not listed any more, and of
+        those that had another access rule."""
         with self._lock:
-            slot = self.slot(listed)
-            folder = self._subfolder(self._kinds[listed.ref.collection.folder], str(listed.ref.collection))
-            self._by_slot.setdefault(slot, ReleaseTree(slot, folder.nodeid, listed))
+            known = self._table.variants([_manifest_slot(listed) for listed in releases])
+            for listed, slots in zip(releases, known, strict=True):
+                _, folder = self._folders(listed.ref.collection)
+                for slot in slots:
+                    self._by_slot.setdefault(slot, ReleaseTree(slot, folder.nodeid, listed))
 
-    def forget(self, slot: int) -> None:
+    def forget(self, slots: Iterable[int]) -> None:
         """Know the node ids of a release no more: whatever is asked about files of it that are open fails (ESTALE)."""
         with self._lock:
-            self._by_slot.pop(slot, None)
+            for slot in slots:
+                self._by_slot.pop(slot, None)
 
     def collections(self) -> list[Collection]:
         """All collections that are shown."""
@@ -289,9 +293,7 @@ class MountTree:
     def _show(self, state: CollectionState, changed: list[Invalidation]) -> tuple[_Folder, _Folder]:
         """Replace what a collection's folder holds: the folders of its namespace and its own."""
         collection = state.collection
-        kind = self._kinds[collection.folder]
-        namespace = self._subfolder(kind, f"{collection.folder}/{collection.namespace}")
-        folder = self._subfolder(namespace, str(collection))
+        namespace, folder = self._folders(collection)
         before = folder.entries
         after = self._entries(folder, before, state)
         for entry in before.values():
@@ -311,6 +313,12 @@ class MountTree:
         names = (name for name in sorted(before.keys() | after.keys()) if before.get(name) is not after.get(name))
         changed += [Invalidation(folder.nodeid, name) for name in names]
         return namespace, folder
+
+    def _folders(self, collection: Collection) -> tuple[_Folder, _Folder]:
+        """The folder of a collection's namespace and its own, whether they are shown at present or not."""
+        kind = self._kinds[collection.folder]
+        namespace = self._subfolder(kind, f"{collection.folder}/{collection.namespace}")
+        return namespace, self._subfolder(namespace, str(collection))
 
     def _subfolder(self, parent: _Folder, path: str) -> _Folder:
         """The folder ``path``, whether it is shown at present or not."""
@@ -366,10 +374,15 @@ def _slot_names(state: CollectionState) -> list[str]:
     return names
 
 
+def _manifest_slot(listed: ListedRelease) -> str:
+    """How a release's names in the table begin: with its manifest, whose rows the node ids are made of."""
+    return f"r {listed.ref} {listed.manifest_digest}"
+
+
 def _release_slot(listed: ListedRelease) -> str:
-    """A release's name in the table: with its manifest, whose rows the node ids are made of, and with the group that
-    may enter, since a folder's mode never changes under a node id."""
-    return f"r {listed.ref} {listed.manifest_digest}" + (f" {listed.gid}" if listed.restricted else "")
+    """A release's name in the table: with the group that may enter, since a folder's mode never changes under a node
+    id."""
+    return _manifest_slot(listed) + (f" {listed.gid}" if listed.restricted else "")
 
 
 def _tag_slot(collection: Collection, tag: str, version: str) -> str:

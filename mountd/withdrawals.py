@@ -71,7 +71,7 @@ class _Watched:
     """A release whose files somebody held when it was last looked at."""
 
     gone: Gone
-    slot: int
+    slots: frozenset[int]
     rows: Callable[[], Rows] | None
     loose: dict[int, int]
 
@@ -102,13 +102,11 @@ class Withdrawals:
 
     # -- life
 
-    def resume(self, admitted: Callable[[ListedRelease], ListedRelease]) -> None:
+    def resume(self) -> None:
         """Know the node ids of releases that went while files of them are open, as the worker before this one did."""
         self._took_over = True
-        for gone in self._state.gone():
-            listed = self._present(gone)
-            if listed is not None and not self._is_revoked(gone):
-                self._tree.keep_hidden(admitted(listed))
+        found = [self._present(gone) for gone in self._state.gone() if not self._is_revoked(gone)]
+        self._tree.keep_hidden([listed for listed in found if listed is not None])
 
     def close(self) -> None:
         """Stop watching."""
@@ -147,16 +145,16 @@ class Withdrawals:
             self._tell(replace(gone, done=gone.done or utc(time.time())), [], 0)
             self._state.forget_gone(gone.ref)
             return
-        slot = self._tree.slot(listed)
-        loose = self._loose(listed, slot)
+        slots = self._tree.slots(listed)
+        loose = self._loose(listed, slots)
         for undo in self._handling.undo:
             undo(gone.ref)
         if self._is_revoked(gone):
-            self._tree.forget(slot)
-            self._handling.kernel.drop_pages(self._open_ids(slot))
-        gone = self._remove(gone, listed, slot)
+            self._tree.forget(slots)
+            self._handling.kernel.drop_pages(self._open_ids(slots))
+        gone = self._remove(gone, listed, slots)
         self._state.put_gone(gone)
-        watched = _Watched(gone, slot, listed.open_rows, loose)
+        watched = _Watched(gone, slots, listed.open_rows, loose)
         found = self._holders(watched)
         open_files = self._count_open(watched, found)
         self._tell(gone, found, open_files)
@@ -165,12 +163,12 @@ class Withdrawals:
         else:
             self._finish(watched)
 
-    def _remove(self, gone: Gone, listed: ListedRelease, slot: int) -> Gone:
+    def _remove(self, gone: Gone, listed: ListedRelease, slots: frozenset[int]) -> Gone:
         """Take the release's objects out of the cache."""
         removed = NOTHING
         if not self._state.uses(gone.manifest_digest):
             revoked = self._is_revoked(gone)
-            keep = frozenset() if revoked else self._served(listed, slot)
+            keep = frozenset() if revoked else self._served(listed, slots)
             rows = listed.open_rows()
             removed = remove_unneeded(self._cache, rows, self._other_rows(), keep=keep, cut=revoked)
         why = "may not be read by this node any more" if gone.policy == "lost" else "was withdrawn"
@@ -223,28 +221,28 @@ class Withdrawals:
 
     # -- who holds it
 
-    def _open_ids(self, slot: int) -> list[int]:
+    def _open_ids(self, slots: frozenset[int]) -> list[int]:
         """The node ids of the release's files that are open, as the kernel has them."""
-        return [nodeid for nodeid in self._handling.kernel.open_files() if _is_file_of(nodeid % MAX_NODEID, slot)]
+        return [nodeid for nodeid in self._handling.kernel.open_files() if _is_file_of(nodeid % MAX_NODEID, slots)]
 
-    def _served(self, listed: ListedRelease, slot: int) -> frozenset[bytes]:
+    def _served(self, listed: ListedRelease, slots: frozenset[int]) -> frozenset[bytes]:
         """The digests of the release's files that are being read through the daemon."""
         rows = listed.open_rows()
         found = set()
         for nodeid, passthrough in self._handling.kernel.open_files().items():
             own = nodeid % MAX_NODEID
-            if not passthrough and _is_file_of(own, slot):
+            if not passthrough and _is_file_of(own, slots):
                 found.add(rows.entry(inodes.split(own)[1] & ~inodes.FILE_BIT).sha256)
         return frozenset(found)
 
-    def _loose(self, listed: ListedRelease, slot: int) -> dict[int, int]:
+    def _loose(self, listed: ListedRelease, slots: frozenset[int]) -> dict[int, int]:
         """Inode numbers of the release's cached files, by which those of a materialised release are known → node ids.
 
         Taken before anything is removed; empty where nothing but the tree shows releases.
         """
         found: dict[int, int] = {}
-        if self._handling.undo:
-            row = 0
+        if self._handling.undo and slots:
+            slot, row = min(slots), 0
             for column in listed.open_rows().sha256_column():
                 for digest in column:
                     path = self._cache.object_path(digest.tobytes())
@@ -260,12 +258,12 @@ class Withdrawals:
         device = device_of(self._handling.mountpoint)
         if device is None:
             return []
-        return holders(device, lambda inode: _is_file_of(inode, watched.slot), watched.loose)
+        return holders(device, lambda inode: _is_file_of(inode, watched.slots), watched.loose)
 
     def _count_open(self, watched: _Watched, found: list[Holder]) -> int:
         """How many files are open: by processes that can be seen, and by those that only the kernel knows of."""
         seen = {inode for holder in found for inode in holder.files}
-        return len(seen | {nodeid % MAX_NODEID for nodeid in self._open_ids(watched.slot)})
+        return len(seen | {nodeid % MAX_NODEID for nodeid in self._open_ids(watched.slots)})
 
     def _watch(self, watched: _Watched) -> None:
         with self._lock:
@@ -298,7 +296,7 @@ class Withdrawals:
                     return
 
 
-def _is_file_of(nodeid: int, slot: int) -> bool:
-    """Whether a node id is one of the files of the release that has the slot."""
+def _is_file_of(nodeid: int, slots: frozenset[int]) -> bool:
+    """Whether a node id is one of the files of the release that has the slots."""
     own, place = inodes.split(nodeid)
-    return own == slot and bool(place & inodes.FILE_BIT) and not place & inodes.MADE_BIT
+    return own in slots and bool(place & inodes.FILE_BIT) and not place & inodes.MADE_BIT

@@ -194,6 +194,33 @@ def test_drained_handles_go_on_and_their_holders_are_named_until_they_close(worl
         assert list((mount.cache / "manifests").glob("*.arrow")) == []
 
 
+@pytest.mark.parametrize("passthrough", ["1", "0"])
+def test_files_that_were_opened_under_another_access_rule_are_held_too(world: World, passthrough: str) -> None:
+    ref = world.publish(f"datasets/rules/p{passthrough}@1.0", large=LARGE)
+    with world.mount("gpu-1", OPENSHELF_PASSTHROUGH=passthrough) as mount:
+        folder = release_folder(mount, ref)
+        seal(mount, folder / "large.bin", LARGE)
+        in_public = world.read(folder / "large.bin")
+        access = {"access": "restricted", "readers": ["node-1"]}
+        path = f"/v1/collections/{ref.collection}/access"
+        world.people.curator._session.call("PUT", path, json_body=access)
+        wait_until(lambda: folder.is_dir() and folder.stat().st_mode & 0o777 == 0o700, "everybody may still enter")
+        in_restricted = world.read(folder / "large.bin")
+        kill_worker(mount)
+        for reader, place in ((in_public, 1 << 20), (in_restricted, 2 << 20)):
+            assert reader.ask("read", place) == reader.ask("map", place) == page(LARGE, place)
+        world.withdraw(ref)
+        told = world.confirmed(ref, "gpu-1")
+        assert (told["open_files"], told["released"]) == (2, None)  # one file by two node ids
+        assert {each["pid"] for each in told["holders"]} == {in_public.process.pid, in_restricted.process.pid}
+        kill_worker(mount)
+        for reader, place in ((in_public, 5 << 20), (in_restricted, 6 << 20)):
+            assert reader.ask("read", place) == reader.ask("map", place) == page(LARGE, place)
+        assert in_public.end() == in_restricted.end() == 0
+        world.released(ref, "gpu-1")
+        assert objects(mount) == 0
+
+
 @pytest.mark.parametrize(("passthrough", "demanded"), [("1", True), ("0", False)])
 def test_revoked_handles_and_mappings_end(world: World, passthrough: str, demanded: bool) -> None:
     """Demanded by the withdrawal itself, or by the node's own setting."""
