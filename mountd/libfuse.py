@@ -19,7 +19,7 @@ import fuse
 
 from mountd.interfaces import ROOT_ID, Handle, Node, Opened, Reader, Tree
 from mountd.shared_state import Counter
-from mountd.xattrs import read_xattr, xattr_names
+from mountd.xattrs import absence, read_xattr, xattr_names
 from openshelf.errors import OpenshelfError
 
 log = logging.getLogger("openshelf.mount.libfuse")
@@ -196,7 +196,7 @@ class _FileSystem(fuse.Fuse):  # type: ignore[misc]
     def getxattr(self, path: str, name: str, size: int) -> str | int:
         value = read_xattr(self._tree, self._reader, self._node(path), name)
         if value is None:
-            raise OSError(errno.ENODATA, "no such attribute")
+            raise OSError(absence(name), "no such attribute")
         return len(value.encode()) if size == 0 else value
 
     def listxattr(self, path: str, size: int) -> list[str] | int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from mountd.interfaces import Node, Reader, Tree
 
 PREFIX = "user.openshelf."
@@ -23,6 +25,12 @@ def read_xattr(tree: Tree, reader: Reader, node: Node, name: str) -> str | None:
             cached = reader.cached_bytes(node)
             return "yes" if cached >= node.size else "partly" if cached else "no"
     return None
+
+
+def absence(name: str) -> int:
+    """The errno for an attribute that a node has not. Lists of access rules are not supported at all, so that whoever
+    learns it of one file (``ls -l``) need not ask for the others."""
+    return errno.EOPNOTSUPP if name.startswith("system.posix_acl_") else errno.ENODATA
 
 
 def xattr_names(tree: Tree, reader: Reader, node: Node) -> list[str]:

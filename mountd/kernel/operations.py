@@ -33,7 +33,7 @@ from mountd.kernel.protocol import (
     OpenFlag,
 )
 from mountd.shared_state import Counter
-from mountd.xattrs import read_xattr, xattr_names
+from mountd.xattrs import absence, read_xattr, xattr_names
 from openshelf.errors import OpenshelfError
 
 _logger = logging.getLogger(__name__)
@@ -330,7 +330,7 @@ class Operations:
         if node is None:
             return errno.ESTALE
         value = read_xattr(self._tree, self._reader, node, name)
-        return errno.ENODATA if value is None else _sized(value.encode(), size)
+        return absence(name) if value is None else _sized(value.encode(), size)
 
     def _listxattr(self, request: Request) -> Answer:
         (size,) = GETXATTR_IN.unpack_from(request.body)

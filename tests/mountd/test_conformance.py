@@ -174,6 +174,8 @@ def test_extended_attributes_tell_digest_release_and_licence(release: Path) -> N
     assert "user.openshelf.sha256" in os.listxattr(path)
     with pytest.raises(OSError, match="Errno 61"):
         os.getxattr(path, "user.other")
+    with pytest.raises(OSError, match="Errno 95"):
+        os.getxattr(path, "system.posix_acl_access")
 
 
 def test_df_shows_what_is_listed(mounted: RealMount) -> None:

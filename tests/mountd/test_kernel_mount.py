@@ -324,6 +324,7 @@ def test_other_requests_get_the_errno_a_disk_gives(mounted: PlainMount) -> None:
         (lambda: os.readlink(odd), errno.EINVAL),
         (lambda: read_byte(mounted.mountpoint / "release"), errno.EISDIR),
         (lambda: os.getxattr(odd, "user.unknown"), errno.ENODATA),
+        (lambda: os.getxattr(odd, "system.posix_acl_access"), errno.EOPNOTSUPP),
         (lambda: (mounted.mountpoint / "absent").stat(), errno.ENOENT),
     ):
         with pytest.raises(OSError) as caught:
