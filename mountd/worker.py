@@ -21,6 +21,7 @@ from mountd.kernel.notify import Notifier, ask_resend
 from mountd.kernel.open_files import KernelSide
 from mountd.kernel.opens import OpenTable
 from mountd.kernel.operations import Operations
+from mountd.kernel.processors import IdleProcessors
 from mountd.memory import collect_seldom, few_arenas
 from mountd.shared_state import SharedState
 from mountd.standby import StandBy, Surroundings
@@ -109,9 +110,11 @@ def _serve_kernel(post: Post, stack: Stack, supervisor: int, *, first: bool) -> 
     operations = Operations(stack.tree, stack.reader, opens, notifier.invalidate, stack.opened)
     stack.tree.subscribe(operations.name_changed)
     stack.attach(KernelSide(opens, notifier))
-    channel = Channel(post.devices, post.state, operations)
+    processors = IdleProcessors()
+    channel = Channel(post.devices, post.state, operations, processors)
     if not first and post.resend:
         ask_resend(post.devices[0])
+    processors.start()
     channel.start(answer_left_over=not first and not post.resend)
     ended = os.eventfd(0, os.EFD_CLOEXEC)
 
@@ -122,6 +125,7 @@ def _serve_kernel(post: Post, stack: Stack, supervisor: int, *, first: bool) -> 
     threading.Thread(target=watch, name="end", daemon=True).start()
     _stand_by(post, stack, lambda: len(opens), supervisor, ended)
     notifier.close()
+    processors.close()
     return EXIT_UNMOUNTED
 
 

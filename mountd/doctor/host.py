@@ -14,6 +14,7 @@ from mountd.doctor.check import Check, judge
 from mountd.doctor.trial import Trial
 from mountd.kernel.answers import largest_read_bytes
 from mountd.kernel.device import DEVICE
+from mountd.kernel.processors import LATENCY_DEVICE, may_be_held
 from mountd.ledger.processes import hostpid_visible
 from mountd.materialise.fanotify import Fanotify
 from openshelf.units import KIB, MIB, format_size
@@ -72,10 +73,13 @@ def may_administer(status: Path = Path("/proc/self/status")) -> bool:
     return False
 
 
-def idle_processors(sysfs: Path = Path("/sys")) -> Check:
-    """Whether a virtual machine's idle processors stay awake for a while (``guest_halt_poll_ns`` of the kernel's
-    ``Documentation/virt/guest-halt-polling.rst``): waking a halted one takes longer than most requests do."""
+def idle_processors(sysfs: Path = Path("/sys"), device: Path = LATENCY_DEVICE) -> Check:
+    """Whether idle processors come back quickly: because the daemon may say so, or because a virtual machine's stay
+    awake for a while (``guest_halt_poll_ns`` of the kernel's ``Documentation/virt/guest-halt-polling.rst``). Waking a
+    halted one takes longer than most requests do."""
     name = "idle processors"
+    if may_be_held(device):
+        return Check(name, "ok", "kept within reach while many requests come")
     try:
         driver = (sysfs / "devices/system/cpu/cpuidle/current_driver").read_text().strip()
         awake_ns = int((sysfs / _HALT_POLL).read_text()) if driver == "haltpoll" else None
@@ -84,7 +88,10 @@ def idle_processors(sysfs: Path = Path("/sys")) -> Check:
     if awake_ns is None:
         return Check(name, "ok", f"driver {driver}")
     found = f"halt after {awake_ns // 1000} µs" if awake_ns else "halt at once"
-    fix = f"echo 200000 > /sys/{_HALT_POLL}: the hypervisor wakes a halted processor slowly, and each request waits."
+    fix = (
+        f"Let the daemon write {device}, or echo 200000 > /sys/{_HALT_POLL}: the hypervisor wakes a halted processor "
+        "slowly, and each request waits."
+    )
     return judge(name, awake_ns > 0, found, fix)
 
 

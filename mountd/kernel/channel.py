@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mountd.kernel.answers import Answerer
 from mountd.kernel.operations import Answer, Operations, Request
+from mountd.kernel.processors import IdleProcessors
 from mountd.kernel.protocol import IN_HEADER, INTERRUPT_IN, RESENT_BIT, Opcode
 from mountd.kernel.receiving import Receiver
 from mountd.shared_state import SLOTS, Counter, SharedState
@@ -36,13 +37,15 @@ class Channel:
     once it is answered: on a kernel without RESEND the next worker finds there what it still owes.
     """
 
-    def __init__(self, devices: Sequence[int], state: SharedState, operations: Operations) -> None:
+    def __init__(
+        self, devices: Sequence[int], state: SharedState, operations: Operations, processors: IdleProcessors
+    ) -> None:
         self._devices = devices
         self._state = state
         self._operations = operations
         self._handlers = {**operations.handlers, int(Opcode.INTERRUPT): self._interrupt}
         self._receiving = threading.Lock()
-        self._receiver = Receiver()
+        self._receiver = Receiver(processors)
         self._lock = threading.Lock()
         self._waiting = 0
         self._threads: list[threading.Thread] = []

@@ -13,6 +13,8 @@ import os
 import select
 import time
 
+from mountd.kernel.processors import IdleProcessors
+
 MOST_AWAKE_NS = 100_000
 """Looking for the next request ends after this."""
 _LEAST_AWAKE_NS = 12_500
@@ -25,7 +27,8 @@ _TRY_AGAIN = (errno.EINTR, errno.EAGAIN, errno.ENOENT)
 class Receiver:
     """Receives the requests of one connection. Used by one thread at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, processors: IdleProcessors) -> None:
+        self._processors = processors
         self._polls: dict[int, select.poll] = {}
         self._awake_ns = 0
 
@@ -43,6 +46,7 @@ class Receiver:
                 if error.errno not in _TRY_AGAIN:
                     raise
             else:
+                self._processors.request()
                 if slept and since:
                     self._learn(time.monotonic_ns() - since)
                 return length

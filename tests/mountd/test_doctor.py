@@ -203,6 +203,10 @@ def test_virtual_processors_that_halt_at_once_are_said(
         if content is not None:
             (tmp_path / path).parent.mkdir(parents=True)
             (tmp_path / path).write_text(content + "\n")
-    found = host.idle_processors(tmp_path)
+    device = tmp_path / "cpu_dma_latency"
+    found = host.idle_processors(tmp_path, device)
     assert (found.verdict, found.found) == (verdict, said)
-    assert ("guest_halt_poll_ns" in found.fix) is (verdict == "warn")
+    assert ("guest_halt_poll_ns" in found.fix and str(device) in found.fix) is (verdict == "warn")
+    device.touch()
+    found = host.idle_processors(tmp_path, device)
+    assert (found.verdict, found.found) == ("ok", "kept within reach while many requests come")

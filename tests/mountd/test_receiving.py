@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from mountd.kernel import receiving
+from mountd.kernel.processors import IdleProcessors
 from mountd.kernel.receiving import MOST_AWAKE_NS, Receiver
 
 BUFFER = memoryview(bytearray(8192))
@@ -17,9 +19,9 @@ BUFFER = memoryview(bytearray(8192))
 class Line:
     """A socket in the place of the device, and a clock that goes on a microsecond whenever it is looked at."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, nothing: Path) -> None:
         self.ours, self.kernel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.receiver = Receiver()
+        self.receiver = Receiver(IdleProcessors(nothing))
         self.now_ns = 0
         self.looks = 0
         self.meanwhile: Callable[[], None] = lambda: None
@@ -50,8 +52,8 @@ class Line:
 
 
 @pytest.fixture
-def line(monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
-    made = Line(monkeypatch)
+def line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Line]:
+    made = Line(monkeypatch, tmp_path / "none")
     yield made
     made.ours.close()
     made.kernel.close()
