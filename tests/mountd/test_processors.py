@@ -122,5 +122,6 @@ def test_the_kernel_is_told_during_a_burst_and_forgets_a_worker_that_died(tmp_pa
         look_up_until(mount.mountpoint, lambda: allowed_us() <= 2)
         mount.kill_worker()
         wait_until(lambda: allowed_us() == before)
+        assert (mount.mountpoint / "a.txt").read_bytes() == b"a"
         look_up_until(mount.mountpoint, lambda: allowed_us() <= 2)
     wait_until(lambda: allowed_us() == before)
