@@ -25,6 +25,14 @@ def test_slots_are_the_same_after_reopening(tmp_path: Path) -> None:
     again.close()
 
 
+def test_variants_of_a_name_are_it_and_those_with_words_added(tmp_path: Path) -> None:
+    table = InodeTable.open(tmp_path / "inodes")
+    table.slots(["r a@1 ff 7", "r a@1 ff", "r a@1 ff0", "r a@10 ff", "r a@1 ff 0", "d a@1"])
+    assert table.variants(["r a@1 ff", "r a@1 ff0", "r a@2 ff", "r a@1 ff 7"]) == [[1, 2, 5], [3], [], [1]]
+    table.close()
+    assert (tmp_path / "inodes").read_text().count("\n") == 1 + 6
+
+
 def test_a_line_cut_off_by_a_crash_is_given_to_another_name(tmp_path: Path) -> None:
     path = tmp_path / "inodes"
     table = InodeTable.open(path)

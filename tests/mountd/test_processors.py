@@ -112,9 +112,8 @@ def test_the_kernel_is_told_during_a_burst_and_forgets_a_worker_that_died(tmp_pa
     source = tmp_path / "source"
     source.mkdir()
     (source / "a.txt").write_bytes(b"a")
+    wait_until(lambda: allowed_us() > 2)  # a mount of an earlier test that left its wish behind would be a fault
     before = allowed_us()
-    if before <= 2:
-        pytest.skip("somebody else keeps this machine's processors awake")
     with PlainMount(tmp_path, source) as mount:
         (mount.mountpoint / "a.txt").read_bytes()
         look_up_until(mount.mountpoint, lambda: allowed_us() <= 2)

@@ -293,6 +293,29 @@ def test_folders_of_a_restricted_collection_have_its_group_and_other_ids(table: 
     assert walk(tree, "datasets/belle/chat").mode == 0o555
 
 
+def test_the_next_worker_knows_the_ids_of_every_access_rule_until_they_are_forgotten(
+    table: InodeTable, made: MadeRelease
+) -> None:
+    before = MountTree(table)
+    opened, chats = [], set()
+    for rule in ({}, {"restricted": True}, {"restricted": True, "gid": 77}):
+        before.update([CollectionState(CHAT, [dataclasses.replace(listed(made), **rule)], {})])
+        opened.append(walk(before, "datasets/belle/chat/1.0/README.md"))
+        chats.add(walk(before, "datasets/belle/chat").nodeid)
+    belle, [chat] = walk(before, "datasets/belle"), chats
+    after = MountTree(table)
+    after.keep_hidden([listed(made)])
+    assert [after.node(each.nodeid) for each in opened] == opened
+    assert after.listed() == []
+    assert after.lookup(walk(after, "datasets").nodeid, b"belle") is None
+    assert (after.place(chat), after.place(belle.nodeid)) == (
+        (belle.nodeid, b"chat"),
+        (walk(after, "datasets").nodeid, b"belle"),
+    )
+    after.forget(after.slots(listed(made)))
+    assert [after.node(each.nodeid) for each in opened] == [None] * 3
+
+
 def test_folders_with_many_files_and_folders_are_listed_whole(table: InodeTable, tmp_path: Path) -> None:
     names = [f"{number:05d}.jpg" for number in range(3000)]
     files = {f"{folder:03d}/x": b"" for folder in range(0, 400, 3)} | dict.fromkeys(names, b"")
